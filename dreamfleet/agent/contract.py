@@ -1,0 +1,50 @@
+"""What an agent is: the methods that the actor and the learner call, on any object that has them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Carry = Any
+Batch = dict[str, np.ndarray]
+
+
+class Agent(Protocol):
+    """Acts and learns; the state of a sequence is passed in and returned as `carry`.
+
+    A carry is a tree of tuples and dicts whose leaves are arrays with a leading batch dimension or lists with one entry
+    per environment; `()` is a carry too. `policy` may return `outs` to be stored with each step. `train` may return
+    empty `outs` and `metrics`; `outs['replay']` holds `stepid` and the arrays to write back to replay. `save` returns a
+    tree of arrays, numbers, str, bytes and None.
+    """
+
+    def init_policy(self, batch_size: int) -> Carry: ...
+
+    def init_train(self, batch_size: int) -> Carry: ...
+
+    def init_report(self, batch_size: int) -> Carry: ...
+
+    def policy(self, carry: Carry, obs: Batch, mode: str = "train") -> tuple[Carry, Batch, Batch]: ...
+
+    def train(self, carry: Carry, data: Batch) -> tuple[Carry, dict[str, Any], dict[str, Any]]: ...
+
+    def report(self, carry: Carry, data: Batch) -> tuple[Carry, dict[str, Any]]: ...
+
+    def stream(self, source: Iterable[Batch]) -> Iterator[Batch]: ...
+
+    def save(self) -> Any: ...
+
+    def load(self, data: Any, regex: str | None = None) -> None: ...
+
+
+@runtime_checkable
+class SlotAgent(Protocol):
+    """The slot form of acting, for agents that keep the carries of all environments on their device.
+
+    `slots` names the carry of each row; where `is_new` is set, the row starts from the initial carry instead. Slot
+    `num_slots` is scratch space for padding rows. The actor makes one call at a time.
+    """
+
+    def init_slots(self, num_slots: int) -> None: ...
+
+    def policy_slots(self, slots: np.ndarray, is_new: np.ndarray, obs: Batch, mode: str) -> tuple[Batch, Batch]: ...

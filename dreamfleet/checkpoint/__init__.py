@@ -1,0 +1,7 @@
+"""Checkpoints on disk: atomic directories of checked parts, and which of them are kept."""
+
+from dreamfleet.checkpoint.checkpoint import Checkpoint
+from dreamfleet.checkpoint.draft import Draft
+from dreamfleet.checkpoint.store import Checkpoints
+
+__all__ = ["Checkpoint", "Checkpoints", "Draft"]

@@ -1,0 +1,81 @@
+"""The names in a checkpoint directory, and which checkpoints stay in it."""
+
+import logging
+import re
+import shutil
+from pathlib import Path
+
+from dreamfleet.checkpoint.checkpoint import Checkpoint
+from dreamfleet.errors import CheckpointError
+
+log = logging.getLogger("dreamfleet.checkpoint")
+
+DRAFT = ".draft-"
+_TRASH = ".trash-"
+_NAME = re.compile(r"step-([0-9]{12,18})-([0-9]{4,9})")
+
+
+def make_name(step: int, number: int) -> str:
+    """`step-000000123456-0001`: the number grows with every checkpoint of a log directory, over restarts too."""
+    return f"step-{step:012d}-{number:04d}"
+
+
+def parse_name(name: str) -> tuple[int, int]:
+    """Number and step in a name, which sort in the order of writing; refuses every other name."""
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if not match:
+        raise CheckpointError(f"{name!r} is not the name of a checkpoint, such as {make_name(1000, 1)}")
+    return int(match[2]), int(match[1])
+
+
+def list_names(root: Path) -> list[str]:
+    """Names of all checkpoints, the newest first."""
+    if not root.is_dir():
+        return []
+    return sorted((path.name for path in root.iterdir() if _NAME.fullmatch(path.name)), key=parse_name, reverse=True)
+
+
+def last_number(root: Path) -> int:
+    """The highest number that a checkpoint, or anything left of one, has."""
+    names = (path.name.removeprefix(DRAFT).removeprefix(_TRASH) for path in root.iterdir())
+    return max((parse_name(name)[0] for name in names if _NAME.fullmatch(name)), default=0)
+
+
+def prune(root: Path, keep: int) -> None:
+    """Removes what is older than the newest `keep` intact checkpoints, except the one of the best score."""
+    intact = [checkpoint for name in list_names(root) if (checkpoint := _open_intact(root / name))]
+    if len(intact) <= keep:
+        return
+    scores = {checkpoint.name: checkpoint.score for checkpoint in intact if checkpoint.score is not None}
+    best = max(scores, key=scores.__getitem__, default=None)  # of equals the newest
+    oldest = parse_name(intact[keep - 1].name)
+    for name in list_names(root):
+        if parse_name(name) < oldest and name != best:
+            discard(root / name)
+
+
+def sweep(root: Path) -> None:
+    """Removes what runs that died left: drafts, and checkpoints whose removal was not finished."""
+    for path in root.iterdir():
+        if path.name.startswith((DRAFT, _TRASH)):
+            discard(path)
+
+
+def discard(path: Path) -> None:
+    """Removes a directory, out of sight first: no reader and no crash meets half of it."""
+    trash = path.with_name(_TRASH + path.name.removeprefix(DRAFT).removeprefix(_TRASH))
+    try:
+        shutil.rmtree(path.rename(trash))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("cannot remove %s: %s; it will be tried again at the next start", path, error)
+
+
+def _open_intact(path: Path) -> Checkpoint | None:
+    try:
+        checkpoint = Checkpoint(path)
+        checkpoint.verify(deep=False)
+        return checkpoint
+    except CheckpointError:
+        return None

@@ -1,0 +1,70 @@
+"""The checkpoints of a log directory. The learner starts and commits them; the other roles add parts and resume."""
+
+import logging
+from pathlib import Path
+
+from dreamfleet.checkpoint import files, retention
+from dreamfleet.checkpoint.checkpoint import MANIFEST, Checkpoint
+from dreamfleet.checkpoint.draft import Draft
+from dreamfleet.errors import CheckpointError
+
+log = logging.getLogger("dreamfleet.checkpoint")
+
+
+class Checkpoints:
+    """Writes and finds checkpoints in `logdir/ckpt`; one process at a time may start drafts there."""
+
+    def __init__(self, logdir: str | Path, keep: int = 3):
+        assert keep >= 1, keep
+        self._root = Path(logdir).expanduser() / "ckpt"
+        self._keep = keep
+        self._has_swept = False
+
+    def draft(self, step: int) -> Draft:
+        """Starts a checkpoint; the first call removes what a run before this one left unfinished."""
+        with files.writing(self._root):
+            self._root.mkdir(0o755, parents=True, exist_ok=True)
+            if not self._has_swept:
+                retention.sweep(self._root)
+                self._has_swept = True
+            name = retention.make_name(step, retention.last_number(self._root) + 1)
+            draft = Draft(self._root, name, self._keep)
+            draft.path.mkdir(0o755)
+        return draft
+
+    def open_draft(self, name: str) -> Draft:
+        """Joins a draft that another process started, to add a part."""
+        retention.parse_name(name)
+        draft = Draft(self._root, name, self._keep)
+        if not draft.path.is_dir():
+            raise CheckpointError(f"there is no draft {draft.path}; it was committed or removed, save again")
+        return draft
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
+        for name in retention.list_names(self._root):
+            try:
+                return _open(self._root / name)
+            except CheckpointError as error:
+                log.warning("checkpoint %s is skipped for the one before it: %s", name, error)
+        return None
+
+    @staticmethod
+    def load(path: str | Path) -> Checkpoint:
+        """The checkpoint at a path, or the newest one of the log directory or `ckpt` directory at it."""
+        path = Path(path).expanduser()
+        if (path / MANIFEST).exists():
+            return _open(path)
+        logdir = path.parent if path.name == "ckpt" else path
+        checkpoint = Checkpoints(logdir).latest()
+        if checkpoint is None:
+            raise CheckpointError(
+                f"{path} holds no usable checkpoint; give a log directory or a directory in its ckpt/"
+            )
+        return checkpoint
+
+
+def _open(path: Path) -> Checkpoint:
+    checkpoint = Checkpoint(path)
+    checkpoint.verify()
+    return checkpoint

@@ -1,0 +1,43 @@
+"""Looks for the modules that a config names, without importing them (that may be slow or need a GPU)."""
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+import elements
+
+from dreamfleet.errors import ConfigError
+
+
+def check_modules(config: elements.Config, *keys: str) -> None:
+    """Raises ConfigError if one of `keys` has the form module:attr and its module is not found.
+
+    The working directory counts as a place for modules, however the command was started.
+    """
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    for key in keys:
+        name = config.flat[key]
+        module, has_module, _ = name.partition(":")
+        missing = _first_missing(module) if has_module else None
+        if missing:
+            reason = f"names the module {missing}, which is not found"
+            remedy = "check the spelling, install its package, or start from the directory that holds it"
+            raise ConfigError(key, name, reason, remedy)
+
+
+def _first_missing(module: str) -> str | None:
+    parts = module.split(".")
+    try:
+        spec = importlib.util.find_spec(parts[0])
+    except ValueError:  # a loaded module without a spec, such as __main__
+        return None
+    # importlib.util.find_spec would import the parents of a dotted name, PathFinder does not.
+    for end in range(1, len(parts)):
+        if spec is None:
+            return ".".join(parts[:end])
+        name = ".".join(parts[: end + 1])
+        spec = importlib.machinery.PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return module if spec is None else None

@@ -1,0 +1,87 @@
+"""`dreamfleet role`: joins a running fleet from elsewhere with one more role, given its addresses and key."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import elements
+
+from dreamfleet.commands.modules import check_modules
+from dreamfleet.commands.train import add_preset
+from dreamfleet.config import check_config, load_config
+from dreamfleet.config.addresses import ROLES, is_tcp
+from dreamfleet.errors import ConfigError
+
+FLAGS = (*(f"addr-{role}" for role in ROLES), "key", "index", "eval", "preset")
+KEY_VARIABLE = "DREAMFLEET_KEY_FILE"
+
+# The addresses that each kind of role needs, and those of them that it listens on itself.
+NEEDS = {"env": ("actor", "logger"), "envs": ("actor", "logger"), "replay": ("replay",), "logger": ("logger",)}
+LISTENS = {"env": (), "envs": (), "replay": ("replay",), "logger": ("logger",)}
+
+EXAMPLES = """\
+examples:
+  dreamfleet role envs --addr-actor trainer:5000 --addr-logger trainer:5002 --key run.key \\
+      --logdir ~/logdir/joined --task gym_CartPole-v1 --envs 8
+  dreamfleet role replay --addr-replay 0.0.0.0:5001 --key run.key --logdir ~/logdir/joined
+
+Options of the config are set as in `dreamfleet train`, and should be the ones of the run that is joined:
+its LOGDIR/config.yaml lists them, and its key is LOGDIR/run.key."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the kind of role and how to reach the fleet."""
+    kinds = "|".join(NEEDS)
+    parser.usage = (
+        f"dreamfleet role {kinds} [--addr-ROLE ADDRESS ...] [--key FILE] [--preset NAME ...] [--KEY VALUE ...]"
+    )
+    parser.epilog = EXAMPLES
+    parser.add_argument("kind", choices=tuple(NEEDS), metavar="KIND", help=f"the role to run: {', '.join(NEEDS)}")
+    for role in ROLES:
+        needed = ", ".join(kind for kind in NEEDS if role in NEEDS[kind])
+        parser.add_argument(f"--addr-{role}", metavar="ADDRESS", help=f"where the {role} listens (needed by {needed})")
+    parser.add_argument("--key", metavar="FILE", help=f"the run's key, for TCP addresses (or set {KEY_VARIABLE})")
+    parser.add_argument("--index", type=int, default=0, metavar="N", help="number of the environment (default 0)")
+    parser.add_argument("--eval", action="store_true", help="act in the environment with the eval policy")
+    add_preset(parser)
+
+
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    """Checks the settings that this role needs and runs it until it is stopped."""
+    config = _with_addresses(load_config(words, args.preset, flags=FLAGS), args)
+    if args.index < 0:
+        raise ConfigError("index", args.index, "is negative", "number environments from 0")
+    check_config(config, listens=LISTENS[args.kind])
+    if args.kind in ("env", "envs"):
+        check_modules(config, "task")
+    _set_key(args, config)
+    from dreamfleet.launch import run_role
+
+    run_role(args.kind, config, index=args.index, is_eval=args.eval)
+    return 0
+
+
+def _with_addresses(config: elements.Config, args: argparse.Namespace) -> elements.Config:
+    given = {f"run.{role}_addr": getattr(args, f"addr_{role}") for role in ROLES}
+    config = config.update({key: addr for key, addr in given.items() if addr is not None})
+    for role in NEEDS[args.kind]:
+        addr = config.run[f"{role}_addr"]
+        if "{auto}" in addr:
+            reason = f"does not tell role {args.kind} where the {role} is"
+            raise ConfigError(f"addr-{role}", addr, reason, f"give it, as in --addr-{role} HOST:PORT")
+    return config
+
+
+def _set_key(args: argparse.Namespace, config: Any) -> None:
+    """Puts the key file where the transport looks for it."""
+    given = args.key or os.environ.get(KEY_VARIABLE)
+    path = Path(given or f"{config.logdir}/run.key").expanduser().absolute()
+    tcp = [addr for role in NEEDS[args.kind] if is_tcp(addr := config.run[f"{role}_addr"])]
+    if path.is_file():
+        os.environ[KEY_VARIABLE] = str(path)
+    elif given:
+        raise ConfigError("key", str(path), "is not a file", "copy run.key from the log directory of the run, mode 600")
+    elif config.run.transport == "zmq" and tcp:
+        reason = f"is missing, and {', '.join(tcp)} cannot be used without it"
+        raise ConfigError("key", str(path), reason, "copy it from the log directory of the run and give --key FILE")

@@ -1,0 +1,16 @@
+"""The settings of a run: YAML defaults and presets, strict loading, checks before a start, saving and resuming."""
+
+from dreamfleet.config.check import check_config
+from dreamfleet.config.help import option_help
+from dreamfleet.config.load import config_args, load_config
+from dreamfleet.config.resume import check_resume, format_config, save_config
+
+__all__ = [
+    "check_config",
+    "check_resume",
+    "config_args",
+    "format_config",
+    "load_config",
+    "option_help",
+    "save_config",
+]

@@ -1,0 +1,171 @@
+"""Finds settings that cannot work, before any process starts; called by the commands."""
+
+import contextlib
+import importlib.util
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import elements
+
+from dreamfleet.config.addresses import check_addresses
+from dreamfleet.config.values import nearest
+from dreamfleet.errors import ConfigError
+
+POSITIVE = (
+    "batch_size",
+    "batch_length",
+    "report_length",
+    "consec_train",
+    "consec_report",
+    "replay.capacity",
+    "run.envs_per_worker",
+    "run.actor_threads",
+    "run.backlog",
+    "run.prefetch",
+    "run.act_timeout",
+    "run.episode_timeout",
+    "run.heartbeat_timeout",
+    "run.log_every",
+    "run.report_batches",
+    "run.keep",
+    "env.dummy.length",
+    "env.dummy.size",
+    "logger.fps",
+)
+NOT_NEGATIVE = (
+    "seed",
+    "replay_context",
+    "run.steps",
+    "run.duration",
+    "run.eval_envs",
+    "run.actor_wait_ms",
+    "run.report_every",
+    "run.save_every",
+    "run.max_restarts",
+)
+CHOICES = {
+    "run.mode": ("parallel", "serial"),
+    "run.transport": ("zmq", "portal"),
+    "logger.outputs": ("jsonl", "tensorboard"),
+}
+
+
+def check_config(config: elements.Config, listens: Iterable[str] | None = None) -> None:
+    """Raises ConfigError for the first setting that cannot work.
+
+    `listens` names the roles whose addresses are bound on this machine; by default those that the run starts here.
+    """
+    _check_choices(config)
+    _check_numbers(config)
+    _check_lengths(config)
+    _check_names(config)
+    _check_roles(config)
+    _check_checkpoint(config)
+    check_addresses(config, _listening(config) if listens is None else listens)
+    _check_logdir(config.flat["logdir"])
+
+
+def _check_choices(config: Any) -> None:
+    for key, choices in CHOICES.items():
+        values = config[key] if isinstance(config[key], tuple) else (config[key],)
+        for value in values:
+            if value not in choices:
+                near = nearest(value, choices)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                raise ConfigError(key, value, "is unknown", f"choose from {', '.join(choices)}{hint}")
+
+
+def _check_numbers(config: Any) -> None:
+    for key in POSITIVE:
+        if config[key] <= 0:
+            least = "at least 1" if isinstance(config[key], int) else "a number above 0"
+            raise ConfigError(key, config[key], "is not positive", f"give {least}")
+    for key in NOT_NEGATIVE:
+        if config[key] < 0:
+            raise ConfigError(key, config[key], "is negative", "give 0 or more")
+
+
+def _check_lengths(config: Any) -> None:
+    train = config.consec_train * config.batch_length
+    report = config.consec_report * config.report_length
+    if report > train:
+        reason = (
+            f"needs consec_report*report_length={report} steps, but sequences have consec_train*batch_length={train}"
+        )
+        most = train // config.consec_report
+        remedy = f"lower report_length to at most {most} or raise batch_length" if most else "lower consec_report"
+        raise ConfigError("report_length", config.report_length, reason, remedy)
+    length = train + config.replay_context
+    needed = config.batch_size * length
+    if config.replay.capacity < needed:
+        reason = f"is below batch_size*length={config.batch_size}*{length}={needed}"
+        raise ConfigError("replay.capacity", config.replay.capacity, reason, "raise one or lower the other")
+
+
+def _check_names(config: Any) -> None:
+    name = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+    if not re.fullmatch(f"{name}:{name}", config.agent):
+        remedy = "write its module and its name, such as dreamfleet.agent.random:RandomAgent"
+        raise ConfigError("agent", config.agent, "is not of the form module:attr", remedy)
+    if not config.task:
+        raise ConfigError("task", config.task, "is empty", "name an environment, such as gym_CartPole-v1")
+    if ":" in config.task and not re.fullmatch(f"{name}:{name}", config.task):
+        remedy = "write a module and a name in it, or a task such as gym_CartPole-v1"
+        raise ConfigError("task", config.task, "is not of the form module:attr", remedy)
+    if "tensorboard" in config.logger.outputs and importlib.util.find_spec("tensorboardX") is None:
+        remedy = "run pip install 'dreamfleet[tensorboard]', or set --logger.outputs jsonl"
+        raise ConfigError("logger.outputs", "tensorboard", "needs the package tensorboardX", remedy)
+
+
+def _check_roles(config: Any) -> None:
+    run = config.run
+    if run.envs < 0:
+        raise ConfigError("run.envs", run.envs, "is negative", "give at least 1")
+    if run.envs == 0 and not run.remote_envs:
+        remedy = "give at least 1, or set run.remote_envs to True"
+        raise ConfigError("run.envs", run.envs, "leaves nothing to train on", remedy)
+    for key in ("remote_envs", "remote_replay"):
+        if run.mode == "serial" and run[key]:
+            reason = "cannot work with run.mode='serial', where every role is in one process"
+            raise ConfigError(f"run.{key}", True, reason, "set it to False, or run.mode to parallel")
+    if run.remote_replay and "{auto}" in run.replay_addr:
+        reason = "is not known to the replay elsewhere (run.remote_replay=True)"
+        raise ConfigError("run.replay_addr", run.replay_addr, reason, "name the host:port where that replay listens")
+
+
+def _check_checkpoint(config: Any) -> None:
+    path, pattern = config.run.from_checkpoint, config.run.from_checkpoint_regex
+    if path and not Path(path).exists():
+        remedy = "name an existing checkpoint or log directory, or leave it empty"
+        raise ConfigError("run.from_checkpoint", path, "does not exist", remedy)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        reason = f"is not a regular expression ({error})"
+        raise ConfigError("run.from_checkpoint_regex", pattern, reason, "correct it, or use .* for all") from None
+
+
+def _listening(config: Any) -> tuple[str, ...]:
+    if config.run.mode == "serial":
+        return ()
+    return ("actor", "logger") if config.run.remote_replay else ("actor", "replay", "logger")
+
+
+def _check_logdir(logdir: str) -> None:
+    """Writes there for a moment, and leaves nothing behind."""
+    path, missing = Path(logdir), []
+    try:
+        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"probe")
+    except OSError as error:
+        reason = f"cannot be written to ({error.strerror}: {error.filename or logdir})"
+        raise ConfigError("logdir", logdir, reason, "choose a directory that you may write to") from None
+    finally:
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()

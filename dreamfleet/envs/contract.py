@@ -1,0 +1,59 @@
+"""What an environment is: the contract every suite, wrapper and user environment keeps."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import elements
+import numpy as np
+
+from dreamfleet.errors import EnvError
+
+Obs = dict[str, Any]
+Act = dict[str, Any]
+
+# Present in every observation, with these spaces.
+STEP_SPACES = {
+    "reward": elements.Space(np.float32),
+    "is_first": elements.Space(bool),
+    "is_last": elements.Space(bool),
+    "is_terminal": elements.Space(bool),
+}
+RESET_SPACE = elements.Space(bool)
+
+
+@runtime_checkable
+class Env(Protocol):
+    """An environment that is stepped with named actions and answers with named observations.
+
+    An action with `reset` set starts a new episode and ignores the other entries. The first observation of an episode
+    has `is_first`, the last `is_last`; `is_terminal` says that the episode ended for good rather than by a time limit.
+    Keys that begin with `log/` are episode statistics: the agent never sees them.
+    """
+
+    @property
+    def obs_space(self) -> dict[str, elements.Space]: ...
+
+    @property
+    def act_space(self) -> dict[str, elements.Space]: ...
+
+    def step(self, action: Act) -> Obs: ...
+
+    def close(self) -> None: ...
+
+
+def check_spaces(env: Env) -> None:
+    """Raises EnvError unless both spaces have the keys and types that the contract asks for."""
+    for key, space in STEP_SPACES.items():
+        given = env.obs_space.get(key)
+        if given is None:
+            raise EnvError(f"{type(env).__name__}.obs_space has no '{key}'; add it as {space}")
+        if given.shape != space.shape or given.dtype != space.dtype:
+            raise EnvError(f"{type(env).__name__}.obs_space['{key}'] is {given}; it must be {space}")
+    if "reset" not in env.act_space:
+        raise EnvError(f"{type(env).__name__}.act_space has no 'reset'; add it as {RESET_SPACE}")
+
+
+def reset_action(env: Env) -> Act:
+    """An action that starts a new episode, with zeros in the entries that are ignored."""
+    action: Act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    action["reset"] = np.bool_(True)
+    return action

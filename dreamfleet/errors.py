@@ -1,0 +1,80 @@
+"""Every error that a user or a peer can cause, in one tree.
+
+DreamfleetError
+├── ConfigError          a setting is wrong: key, value, reason, remedy
+├── EnvError             an environment broke its contract
+├── ReplayError          a replay was asked for what it cannot give or hold
+├── CheckpointError      a checkpoint cannot be written or read
+├── RunFailed            a role spent its restart budget; carries the first cause
+└── RpcError             something between two processes
+    ├── BadRequest       the other side sent what this side refuses
+    ├── RemoteError      the handler on the other side raised; carries its role, method and traceback
+    ├── Disconnected     the other side was lost while a call was in flight
+    ├── DeadlineExceeded a call waited longer than allowed; says for whom and for what
+    └── Closed           this side was closed while a call was waiting
+"""
+
+
+class DreamfleetError(Exception):
+    """Root of all errors that Dreamfleet raises on purpose."""
+
+
+class ConfigError(DreamfleetError):
+    """A setting that cannot work, told as `key=value reason; remedy`."""
+
+    def __init__(self, key: str, value: object, reason: str, remedy: str):
+        super().__init__(f"{key}={value!r} {reason}; {remedy}")
+        self.key, self.value, self.reason, self.remedy = key, value, reason, remedy
+
+    def __reduce__(self):
+        return type(self), (self.key, self.value, self.reason, self.remedy)
+
+
+class EnvError(DreamfleetError):
+    """An environment that does not keep its contract."""
+
+
+class ReplayError(DreamfleetError):
+    """Data that a replay refuses, or a request that it cannot serve."""
+
+
+class CheckpointError(DreamfleetError):
+    """A checkpoint that cannot be written or read."""
+
+
+class RunFailed(DreamfleetError):
+    """A role failed for good; the message is the first cause with its traceback."""
+
+
+class RpcError(DreamfleetError):
+    """Root of the errors between two processes."""
+
+
+class BadRequest(RpcError):
+    """The peer sent something that is refused: the request was not carried out."""
+
+
+class RemoteError(RpcError):
+    """The handler on the other side raised; `traceback` is the original one."""
+
+    def __init__(self, role: str, method: str, summary: str, traceback: str = ""):
+        message = f"{role}.{method} failed: {summary}"
+        if traceback:
+            message += f"\n--- traceback in {role} ---\n{traceback}"
+        super().__init__(message)
+        self.role, self.method, self.summary, self.traceback = role, method, summary, traceback
+
+    def __reduce__(self):
+        return type(self), (self.role, self.method, self.summary, self.traceback)
+
+
+class Disconnected(RpcError):
+    """The peer was lost while the call was in flight: it may or may not have been carried out."""
+
+
+class DeadlineExceeded(RpcError):
+    """A wait was longer than its deadline."""
+
+
+class Closed(RpcError):
+    """The local endpoint was closed while the call was waiting."""

@@ -1,0 +1,93 @@
+"""What runs in a role's process: `python -m dreamfleet.launch.child FD`, where FD is its end of the lifeline.
+
+Takes the call to make from the supervisor, so that the user's `__main__` is never run again.
+"""
+
+import atexit
+import faulthandler
+import logging
+import os
+import pickle
+import random
+import signal
+import socket
+import sys
+import time
+
+from dreamfleet.launch.lifeline import OUTCOME_PATIENCE_S, ForwardLogs, Lifeline, receive_order, run_to_end
+from dreamfleet.launch.topology import load_target
+from dreamfleet.launch.tree import TOKEN_VARIABLE, kill_marked
+
+
+def main(fd: int) -> int:
+    """Carries out the order that waits in the lifeline; returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end = socket.socket(fileno=fd)
+    end.set_inheritable(False)
+    try:
+        order, payload = receive_order(end)
+    except EOFError:
+        return 1
+    token = os.environ[TOKEN_VARIABLE]
+    lifeline = Lifeline(end, order["supervisor"], token, order["watchdog_s"])
+    # Registered first to run last: what this process has started ends with it, whether or not a supervisor is left.
+    atexit.register(_end_descendants, os.getpid(), token)
+    _handle_signals(lifeline)
+    _set_up_output(lifeline, order)
+    lifeline.start()
+    return _run(lifeline, order, payload)
+
+
+def _end_descendants(pid: int, token: str) -> None:
+    if os.getpid() == pid:  # not in a fork of the role, which also comes here when it exits
+        kill_marked(token)
+
+
+def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
+    def call() -> None:
+        sys.path[:] = order["path"]
+        os.chdir(order["cwd"])
+        _set_seed(order["seed"])
+        target, args, kwargs = pickle.loads(payload)
+        load_target(target)(*args, **kwargs)
+
+    outcome = run_to_end(call)
+    if outcome["kind"] == "failure":
+        print(outcome["traceback"], file=sys.stderr, flush=True)
+    lifeline.send(outcome, OUTCOME_PATIENCE_S)
+    return int(outcome["kind"] == "failure")
+
+
+def _set_seed(seed: int) -> None:
+    import numpy as np  # here, where a broken installation is reported like any other failure
+
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def _handle_signals(lifeline: Lifeline) -> None:
+    faulthandler.enable(file=2)
+
+    def terminate(*_) -> None:
+        # A cluster may send SIGTERM to every process at once. Ending here would take away the roles that the main role
+        # needs for its last checkpoint.
+        lifeline.is_terminated = True
+
+    signal.signal(signal.SIGTERM, terminate)
+    # A process that the role forks has to end when the role terminates it.
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def _set_up_output(lifeline: Lifeline, order: dict) -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
+    name, incarnation = order["name"], order["incarnation"]
+    logging.basicConfig(format=f"%(asctime)s {name} %(levelname)s %(message)s", stream=sys.stderr)
+    logger = logging.getLogger("dreamfleet")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(ForwardLogs(lifeline))
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    print(f"--- {when} {name} incarnation {incarnation} pid {os.getpid()} ---", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,97 @@
+"""From a config to the factories that a run is made of: agent, replay, environments, stream and logger."""
+
+import functools
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import elements
+
+from dreamfleet.config import config_args
+from dreamfleet.envs import Env, make_env
+from dreamfleet.errors import ConfigError
+from dreamfleet.launch.topology import derive_seed
+from dreamfleet.metrics import make_writers
+from dreamfleet.replay import Batch, MemoryReplay, Replay, consecutive_batches
+from dreamfleet.roles.options import sequence_length
+
+
+@dataclass(frozen=True)
+class Factories:
+    """The callables of a run, in the order in which `combined` takes them."""
+
+    make_agent: Any
+    make_replay_train: Any
+    make_replay_eval: Any
+    make_env_train: Any
+    make_env_eval: Any
+    make_stream: Any
+    make_logger: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(vars(self).values())
+
+
+def make_factories(config: elements.Config) -> Factories:
+    """Factories that only need the config, so that they can be sent to any process."""
+    bind = functools.partial
+    return Factories(
+        make_agent=bind(make_config_agent, config),
+        make_replay_train=bind(make_config_replay, config, "train"),
+        make_replay_eval=bind(make_config_replay, config, "eval"),
+        make_env_train=bind(make_config_env, config),
+        make_env_eval=bind(make_config_env, config),
+        make_stream=bind(make_config_stream, config),
+        make_logger=bind(make_config_logger, config),
+    )
+
+
+def make_config_agent(config: elements.Config) -> Any:
+    """The agent that `agent` names, built for the spaces of the task."""
+    env = make_config_env(config, 0)
+    obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith("log/")}
+    act_space = dict(env.act_space)
+    env.close()
+    return load_agent_class(config.agent)(obs_space, act_space, config_args(config))
+
+
+def load_agent_class(name: str) -> Any:
+    """What `module:attr` names, with an error that says what is wrong with it."""
+    module, _, attr = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attr)
+    except (ImportError, AttributeError, ValueError) as e:
+        remedy = "give module:attr of a class in a module that Python finds"
+        raise ConfigError("agent", name, f"cannot be imported ({e})", remedy) from e
+
+
+def make_config_env(config: elements.Config, index: int) -> Env:
+    """Environment number `index` of the task, with a seed of its own."""
+    return make_env(config.task, derive_seed(config.seed, "env", index, 0), dict(config.env))
+
+
+def make_config_replay(config: elements.Config, mode: str) -> Replay:
+    """The replay for training, or a smaller one for evaluation data."""
+    length = sequence_length(config_args(config))
+    capacity = config.replay.capacity if mode == "train" else max(config.replay.capacity // 10, 2 * length)
+    return MemoryReplay(length, capacity, derive_seed(config.seed, f"replay_{mode}", 0, 0))
+
+
+def make_config_stream(config: elements.Config, replay: Replay, mode: str) -> Iterator[Batch]:
+    """Batches of a mode from a replay."""
+    is_train = mode == "train"
+    return consecutive_batches(
+        replay,
+        mode,
+        batch_size=config.batch_size,
+        length=config.batch_length if is_train else config.report_length,
+        consec=config.consec_train if is_train else config.consec_report,
+        context=config.replay_context,
+    )
+
+
+def make_config_logger(config: elements.Config) -> elements.Logger:
+    """A logger with the writers that `logger.outputs` names."""
+    writers = make_writers(config.logger.outputs, config.logdir, config.logger.fps)
+    return elements.Logger(elements.Counter(), writers)

@@ -1,0 +1,43 @@
+"""A run from its config: what the commands `train` and `role` call."""
+
+import elements
+
+from dreamfleet.config import config_args
+from dreamfleet.launch.factories import Factories, make_factories
+from dreamfleet.launch.topology import RoleSpec
+from dreamfleet.roles.options import with_defaults
+
+
+def run_config(config: elements.Config) -> None:
+    """Trains as the config says, in parallel or serial mode, to the end of the run."""
+    args, factories = config_args(config), make_factories(config)
+    if config.run.mode == "serial":
+        from dreamfleet.launch.serial import run_serial
+
+        run_serial(*factories, args)
+    else:
+        from dreamfleet.launch.combined import combined
+
+        combined(*factories, args)
+
+
+def run_role(kind: str, config: elements.Config, *, index: int = 0, is_eval: bool = False) -> None:
+    """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
+    from dreamfleet.launch.combined import join_fleet
+
+    args = with_defaults(config_args(config))
+    name = f"env{index}" if kind == "env" else kind
+    join_fleet(_role_specs(kind, make_factories(config), args, index, is_eval), name, args)
+
+
+def _role_specs(kind: str, make: Factories, args: elements.Config, index: int, is_eval: bool) -> list[RoleSpec]:
+    from dreamfleet.launch import combined
+
+    if kind == "replay":
+        return [combined.replay_spec(make.make_replay_train, make.make_replay_eval, make.make_stream, args)]
+    if kind == "logger":
+        return [combined.logger_spec(make.make_logger, args)]
+    if kind == "envs":
+        return combined.env_specs(make.make_env_train, make.make_env_eval, args)
+    assert kind == "env", kind
+    return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, args)]

@@ -1,0 +1,111 @@
+"""What a role tells its supervisor (state, waits) and what it is told (stop).
+
+One per process. Anything that waits registers here for as long as it does, so that `status.json` can name it; anything
+that must wake up when the process is asked to stop registers a callback.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+_lock = threading.Lock()
+_waits: dict[int, tuple[str, float]] = {}  # thread id -> (what, monotonic start)
+_callbacks: dict[int, Callable[[], None]] = {}
+_stop = threading.Event()
+_state = "starting"
+_beat = time.monotonic()
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Declares what this thread waits for, shown in `status.json` until the block ends."""
+    thread_id = threading.get_ident()
+    outer = _waits.get(thread_id)
+    _waits[thread_id] = (what, time.monotonic())
+    try:
+        yield
+    finally:
+        if outer is None:
+            _waits.pop(thread_id, None)
+        else:
+            _waits[thread_id] = outer
+
+
+def waits(older_than_s: float = 0.0) -> list[dict]:
+    """The waits in progress, longest first, as `{"what", "seconds"}`."""
+    now = time.monotonic()
+    entries = [(now - since, what) for what, since in list(_waits.values())]
+    return [
+        {"what": what, "seconds": round(age, 1)}
+        for age, what in sorted(entries, reverse=True)
+        if age >= older_than_s
+    ]
+
+
+def set_state(state: str) -> None:
+    """Announces `starting`, `running` or `stopping`."""
+    global _state
+    _state = state
+
+
+def state() -> str:
+    return _state
+
+
+def beat() -> None:
+    """Marks progress of the role's main loop."""
+    global _beat
+    _beat = time.monotonic()
+
+
+def beat_age_s() -> float:
+    return time.monotonic() - _beat
+
+
+def stopping() -> bool:
+    """Whether this process was asked to stop."""
+    return _stop.is_set()
+
+
+def wait_stop(timeout_s: float | None = None) -> bool:
+    """Blocks until the process is asked to stop; returns whether it was."""
+    return _stop.wait(timeout_s)
+
+
+@contextlib.contextmanager
+def on_stop(callback: Callable[[], None]) -> Iterator[None]:
+    """Calls `callback` once if a stop is requested before the block ends (at once if it was already)."""
+    with _lock:
+        key = id(callback)
+        _callbacks[key] = callback
+        already = _stop.is_set()
+    try:
+        if already:
+            callback()
+        yield
+    finally:
+        with _lock:
+            _callbacks.pop(key, None)
+
+
+def request_stop() -> None:
+    """Asks every loop in this process to end; safe to call from any thread, and more than once."""
+    with _lock:
+        if _stop.is_set():
+            return
+        _stop.set()
+        callbacks = list(_callbacks.values())
+    set_state("stopping")
+    for callback in callbacks:
+        callback()
+
+
+def reset() -> None:
+    """Forgets a past stop, so that one process can run several fleets one after the other."""
+    with _lock:
+        _stop.clear()
+        _callbacks.clear()
+    _waits.clear()
+    set_state("starting")
+    beat()

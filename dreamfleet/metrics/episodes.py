@@ -1,0 +1,205 @@
+"""Turns the logger's transitions into finished episodes; called by the logger role for every batch that arrives."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from dreamfleet.metrics.film import Film
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Episode:
+    """A finished episode; `stats` sums up its `log/` keys, `video` holds its frames (T, H, W, C) if it was filmed."""
+
+    env_id: int
+    is_eval: bool
+    score: float
+    length: int
+    stats: dict[str, float]
+    video: np.ndarray | None = None
+
+
+class EpisodeTracker:
+    """Follows the episodes of all environments, a whole batch at a time.
+
+    An episode counts only if its first row was seen. One that starts anew before its end, or whose environment is
+    silent for longer than `timeout_s`, is dropped and counted in `abandoned`. Of the first training and the first
+    evaluation environment that have images, one episode is filmed every `video_every_s`.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        video_every_s: float = 300.0,
+        max_frames: int = 500,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.abandoned = 0
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._next_sweep = clock() + timeout_s
+        self._films = {is_eval: Film(video_every_s, max_frames) for is_eval in (False, True)}
+        self._slots: dict[int, int] = {}  # env_id -> index into the arrays below and those of every column
+        self._free: list[int] = []
+        self._running = np.zeros(0, bool)
+        self._seen = np.zeros(0)  # time of the last row
+        self._row = np.zeros(0, np.int64)  # scratch of _turns
+        self._columns: dict[str, _Column] = {}  # reward and log/ keys
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> list[Episode]:
+        """Takes in rows with `envid, is_eval, reward, is_first, is_last` and returns the episodes that they end."""
+        now = self._clock()
+        if now >= self._next_sweep:
+            self._sweep(now)
+        rows = {key: np.asarray(batch[key]) for key in ("envid", "is_eval", "is_first", "is_last", "reward")}
+        rows["is_first"], rows["is_last"] = rows["is_first"].astype(bool), rows["is_last"].astype(bool)
+        count = len(rows["envid"])
+        rows |= {key: value for key, value in batch.items() if _is_stat(key, value, count) or _is_image(value, count)}
+        rows["slot"] = self._find_slots(rows["envid"].tolist())
+        episodes = []
+        for turn in self._turns(rows):
+            episodes += self._advance(turn, now)
+        return episodes
+
+    def forget(self) -> None:
+        """Drops all running episodes, because rows were lost."""
+        self._running[:] = False
+        for film in self._films.values():
+            film.cut()
+
+    def _advance(self, rows: dict[str, np.ndarray], now: float) -> list[Episode]:
+        # Every environment has at most one row here, so that indexing by slot never hits a place twice.
+        slots, is_first, is_last = rows["slot"], rows["is_first"], rows["is_last"]
+        if is_first.any():
+            self._start(slots[is_first])
+        self._seen[slots] = now
+        images = []
+        for key, values in rows.items():
+            if values.ndim == 4:
+                images.append(key)
+            elif key == "reward" or key.startswith("log/"):
+                self._column(key).add(slots, values)
+        if images:
+            self._record(rows, rows[min(images)], now)
+        if not is_last.any():
+            return []
+        ended = np.flatnonzero(is_last & self._running[slots])
+        self._running[slots[ended]] = False
+        return [self._finish(rows, row, now) for row in ended.tolist()]
+
+    def _start(self, slots: np.ndarray) -> None:
+        self.abandoned += int(self._running[slots].sum())
+        self._running[slots] = True
+        for column in self._columns.values():
+            column.clear(slots)
+
+    def _finish(self, rows: dict[str, np.ndarray], row: int, now: float) -> Episode:
+        slot, env_id, is_eval = int(rows["slot"][row]), int(rows["envid"][row]), bool(rows["is_eval"][row])
+        stats = {}
+        for key, column in self._columns.items():
+            if key != "reward" and column.count[slot]:
+                stats[f"{key}/avg"] = float(column.sum[slot] / column.count[slot])
+                stats[f"{key}/max"] = float(column.max[slot])
+                stats[f"{key}/sum"] = float(column.sum[slot])
+        reward, film = self._columns["reward"], self._films[is_eval]
+        video = film.finish(now) if film.env_id == env_id else None
+        return Episode(env_id, is_eval, float(reward.sum[slot]), int(reward.count[slot]), stats, video)
+
+    def _record(self, rows: dict[str, np.ndarray], images: np.ndarray, now: float) -> None:
+        for is_eval, film in self._films.items():
+            candidates = np.flatnonzero(rows["is_eval"] == is_eval)
+            if not candidates.size:
+                continue
+            row = candidates[rows["envid"][candidates].argmin()]
+            env_id = int(rows["envid"][row])
+            if film.env_id is None or env_id < film.env_id:
+                film.follow(env_id)
+            if env_id == film.env_id:
+                film.add(images[row], bool(rows["is_first"][row]), now)
+
+    def _turns(self, rows: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+        # An environment that is in the batch more than once has its rows taken in one turn after the other.
+        slots = rows["slot"]
+        order = np.arange(len(slots))
+        self._row[slots] = order
+        if (self._row[slots] == order).all():
+            yield rows
+            return
+        turns: list[list[int]] = []
+        counts: dict[int, int] = {}
+        for row, slot in enumerate(slots.tolist()):
+            turn = counts[slot] = counts.get(slot, -1) + 1
+            if turn == len(turns):
+                turns.append([])
+            turns[turn].append(row)
+        for turn in turns:
+            yield {key: values[turn] for key, values in rows.items()}
+
+    def _find_slots(self, env_ids: list[int]) -> np.ndarray:
+        for env_id in env_ids:
+            if env_id not in self._slots:
+                self._slots[env_id] = self._free.pop() if self._free else self._new_slot()
+        return np.array([self._slots[env_id] for env_id in env_ids], np.int64)
+
+    def _new_slot(self) -> int:
+        slot = len(self._slots)
+        if slot == len(self._running):
+            self._running, self._seen, self._row = map(_double, (self._running, self._seen, self._row))
+            for column in self._columns.values():
+                column.grow()
+        return slot
+
+    def _column(self, key: str) -> "_Column":
+        if key not in self._columns:
+            self._columns[key] = _Column(len(self._running))
+        return self._columns[key]
+
+    def _sweep(self, now: float) -> None:
+        self._next_sweep = now + self._timeout_s / 4
+        for env_id, slot in list(self._slots.items()):
+            if now - self._seen[slot] <= self._timeout_s:
+                continue
+            self.abandoned += int(self._running[slot])
+            self._running[slot] = False
+            self._free.append(self._slots.pop(env_id))
+            for film in self._films.values():
+                if film.env_id == env_id:
+                    film.follow(None)
+
+
+class _Column:
+    """Sum, count and maximum of one key, with a place for every environment."""
+
+    def __init__(self, capacity: int):
+        self.sum = np.zeros(capacity)
+        self.count = np.zeros(capacity, np.int64)
+        self.max = np.full(capacity, -np.inf)
+
+    def add(self, slots: np.ndarray, values: np.ndarray) -> None:
+        self.sum[slots] += values
+        self.count[slots] += 1
+        self.max[slots] = np.maximum(self.max[slots], values)
+
+    def clear(self, slots: np.ndarray) -> None:
+        self.sum[slots] = 0.0
+        self.count[slots] = 0
+        self.max[slots] = -np.inf
+
+    def grow(self) -> None:
+        self.sum, self.count, self.max = map(_double, (self.sum, self.count, self.max))
+
+
+def _double(array: np.ndarray) -> np.ndarray:
+    # What the new places hold does not matter: a place is cleared when an episode starts in it.
+    return np.pad(array, (0, max(64, len(array))))
+
+
+def _is_stat(key: str, value: object, rows: int) -> bool:
+    is_scalar = isinstance(value, np.ndarray) and value.shape == (rows,) and value.dtype.kind in "biuf"
+    return is_scalar and key.startswith("log/")
+
+
+def _is_image(value: object, rows: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4 and len(value) == rows

@@ -1,0 +1,69 @@
+"""How far the run is, as one small file: the logger writes it, the launcher's terminal and the dashboard read it."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+
+
+@dataclasses.dataclass
+class Progress:
+    """The numbers of the live block; None where there is no value yet."""
+
+    step: int = 0
+    total_steps: int = 0  # 0: the run has no end
+    score: float | None = None
+    eval_score: float | None = None
+    env_rate: float = 0.0  # steps per second
+    update_rate: float = 0.0  # updates per second
+    replay_fill: int = 0
+    replay_capacity: int = 0
+    ratio: float | None = None
+    target_ratio: float = 0.0  # 0: not limited
+    updates: int = 0
+    episodes: int = 0
+    elapsed_s: float = 0.0
+    eta_s: float | None = None
+
+
+_DEFAULTS = dataclasses.asdict(Progress())
+
+
+def write_progress(logdir: str | Path, progress: Progress) -> None:
+    """Replaces `progress.json` in one piece, so that a reader never sees half of it."""
+    path = Path(logdir) / "progress.json"
+    values = {key: _finite_or_none(value) for key, value in dataclasses.asdict(progress).items()}
+    # The process id keeps a logger that is being replaced off its successor's file.
+    draft = path.with_name(f".progress.json.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(values))
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def read_progress(logdir: str | Path) -> Progress | None:
+    """The progress last written, or None if there is none that can be read."""
+    try:
+        values = json.loads((Path(logdir) / "progress.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict):
+        return None
+    # A key of another version is ignored, a missing or empty one has its default.
+    known = {key: value for key, value in values.items() if key in _DEFAULTS and value is not None}
+    if not all(_is_number(value) for value in known.values()):
+        return None
+    return Progress(**known)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,85 @@
+"""Writes TensorBoard event files through tensorboardX, without TensorFlow; one of the logger's outputs."""
+
+import logging
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from dreamfleet.metrics import png
+
+log = logging.getLogger("dreamfleet.metrics")
+
+_HISTOGRAM_BINS = 30
+
+
+class TensorBoardWriter:
+    """Scalars, histograms (vectors), images, videos and text; what TensorBoard cannot show is left out, said once."""
+
+    def __init__(self, logdir: str | Path, fps: float):
+        self._logdir = Path(logdir)
+        self._fps = fps
+        self._events = None
+        self._left_out: set[str] = set()
+
+    def __call__(self, summaries: Iterable[tuple[int, str, np.ndarray | str]]) -> None:
+        """Writes `(step, name, value)` triples and flushes them to disk."""
+        # The names in generated modules exist only at run time.
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+
+        events = self._open()
+        for step, name, value in summaries:
+            summary = self._summarize(name, value)
+            if summary is not None:
+                events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+            elif name not in self._left_out:
+                self._left_out.add(name)
+                log.warning("metric %s is left out: TensorBoard cannot show %s", name, _describe(value))
+        events.flush()
+
+    def close(self) -> None:
+        """Closes the event file; a later call opens the next one."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def _open(self):
+        # Imported at the first metrics: half a second that the start of the run does not wait for.
+        if self._events is None:
+            from tensorboardX.event_file_writer import EventsWriter
+
+            self._logdir.mkdir(parents=True, exist_ok=True)
+            # File names have a resolution of one second: the process id keeps a restarted logger off the file before.
+            self._events = EventsWriter(str(self._logdir / "events"), filename_suffix=f".{os.getpid()}")
+        return self._events
+
+    def _summarize(self, name: str, value: np.ndarray | str):
+        from tensorboardX import summary
+
+        if isinstance(value, str):
+            return summary.text(name, value)
+        if value.dtype.kind in "biuf" and value.ndim == 0:
+            return summary.scalar(name, value)
+        if value.dtype.kind in "biuf" and value.ndim == 1:
+            finite = value[np.isfinite(value)]
+            return summary.histogram(name, finite, bins=_HISTOGRAM_BINS) if finite.size else None
+        if png.is_drawable(value):
+            return self._draw(name, png.to_pixels(value))
+        return None
+
+    def _draw(self, name: str, pixels: np.ndarray):
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        if pixels.ndim == 2:
+            pixels = pixels[..., None]
+        frames = pixels if pixels.ndim == 4 else pixels[None]
+        height, width, channels = frames.shape[1:]
+        encoded = png.encode_png(frames, self._fps)
+        image = Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
+        return Summary(value=[Summary.Value(tag=name, image=image)])
+
+
+def _describe(value: np.ndarray | str) -> str:
+    return "text" if isinstance(value, str) else f"{value.dtype.name} of shape {value.shape}"

@@ -1,0 +1,69 @@
+"""The live block in the launcher's terminal: how far the run is and who waits for whom. Plain lines without a terminal.
+
+`update` is called with what `progress.json` and `status.json` hold; the drawing itself is in `panel`.
+"""
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dreamfleet.metrics import panel
+from dreamfleet.metrics.progress import Progress
+
+
+class Terminal:
+    """Shows a run while the context is open: a block that redraws in place, or a line every `every_s` seconds."""
+
+    def __init__(
+        self,
+        total_steps: int,
+        console: Console | None = None,
+        every_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total_steps = total_steps
+        self._console = console or Console()
+        self._every_s = every_s
+        self._clock = clock
+        self._live: Live | None = None
+        self._due = clock()
+        self._state: str | None = None
+        self._pending: str | None = None  # the newest line that was not due
+
+    def __enter__(self) -> "Terminal":
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            # Drawn only in update and print: no refresh thread.
+            self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+        elif self._pending:
+            self.print(self._pending)
+
+    def update(self, progress: Progress | None, status: dict) -> None:
+        """Shows the newest numbers."""
+        progress = progress or Progress(total_steps=self._total_steps)
+        if self._live:
+            self._live.update(panel.Block(progress, status), refresh=True)
+        else:
+            self._update_line(progress, status)
+
+    def print(self, text: str) -> None:
+        """Prints lines above the block, as they are: nothing in them is markup."""
+        self._console.print(Text.from_ansi(text), soft_wrap=True)
+
+    def _update_line(self, progress: Progress, status: dict) -> None:
+        # A change of state is told at once.
+        line, state, now = panel.format_line(progress, status), status.get("state"), self._clock()
+        if now >= self._due or state != self._state:
+            self.print(line)
+            self._due, self._state, self._pending = now + self._every_s, state, None
+        else:
+            self._pending = line

@@ -1,0 +1,143 @@
+"""Where metrics end up on disk: the outputs of the logger's `elements.Logger`, chosen by name in the config.
+
+An output is called with `(step, name, value)` triples whose values are arrays or strings.
+"""
+
+import difflib
+import importlib.util
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dreamfleet.errors import ConfigError
+from dreamfleet.metrics.tensorboard import TensorBoardWriter
+
+Summary = tuple[int, str, np.ndarray | str]
+
+OUTPUTS = ("jsonl", "tensorboard")
+
+_SCORES = re.compile(r"(eval_)?episode/(score|length)")
+
+
+def check_outputs(names: Sequence[str]) -> None:
+    """Refuses names in `logger.outputs` that no writer has, or whose package is not installed."""
+    for name in names:
+        if name not in OUTPUTS:
+            nearest = difflib.get_close_matches(name, OUTPUTS, n=1, cutoff=0.0)[0]
+            remedy = f"did you mean {nearest}? (there are {', '.join(OUTPUTS)})"
+            raise ConfigError("logger.outputs", name, "is not a writer", remedy)
+    if "tensorboard" in names and importlib.util.find_spec("tensorboardX") is None:
+        reason = "needs a package that is not installed"
+        remedy = "pip install 'dreamfleet[tensorboard]', or leave it out"
+        raise ConfigError("logger.outputs", "tensorboard", reason, remedy)
+
+
+def make_writers(names: Sequence[str], logdir: str | Path, fps: float) -> list:
+    """The writers of `logger.outputs`; `metrics.jsonl` and `scores.jsonl` are always among them."""
+    check_outputs(names)
+    logdir = Path(logdir)
+    writers: list = [JsonlWriter(logdir / "metrics.jsonl"), ScoreWriter(logdir / "scores.jsonl")]
+    if "tensorboard" in names:
+        writers.append(TensorBoardWriter(logdir, fps))
+    return writers
+
+
+class JsonlWriter:
+    """Appends one line of JSON for every step, with its scalars and strings; NaN and infinity become null."""
+
+    def __init__(self, path: str | Path, pattern: str | None = None):
+        self._lines = _Lines(path)
+        self._pattern = re.compile(pattern) if pattern else None
+
+    def __call__(self, summaries: Iterable[Summary]) -> None:
+        """Writes the summaries whose names the pattern is found in."""
+        rows: dict[int, dict] = {}
+        for step, name, value in summaries:
+            if _is_plain(value) and (self._pattern is None or self._pattern.search(name)):
+                rows.setdefault(step, {})[name] = value
+        for step, row in rows.items():
+            self._lines.append(step, row)
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+class ScoreWriter:
+    """Appends one line of JSON for every finished episode, with its score and length."""
+
+    def __init__(self, path: str | Path):
+        self._lines = _Lines(path)
+
+    def __call__(self, summaries: Iterable[Summary]) -> None:
+        """Writes the episodes among the summaries: a key that comes again belongs to the next episode."""
+        rows: dict[str, tuple[int, dict]] = {}  # kind of episode -> the line being put together
+        for step, name, value in summaries:
+            if not _SCORES.fullmatch(name) or not _is_plain(value):
+                continue
+            kind = name.partition("/")[0]
+            if kind in rows and (rows[kind][0] != step or name in rows[kind][1]):
+                self._lines.append(*rows.pop(kind))
+            rows.setdefault(kind, (step, {}))[1][name] = value
+        for step, row in rows.values():
+            self._lines.append(step, row)
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+class _Lines:
+    """An append-only file of JSON lines that stays valid when its writer is killed."""
+
+    def __init__(self, path: str | Path):
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._repair()
+
+    def append(self, step: int, row: dict) -> None:
+        stamp = {"step": int(step), "time": round(time.time(), 3)}
+        values = {name: _to_json(value) for name, value in row.items()}
+        # The stamp comes first in the line, and wins over metrics of the same name.
+        line = json.dumps({**stamp, **values, **stamp}, allow_nan=False) + "\n"
+        # One write for one line: a kill tears no line but the last.
+        rest = memoryview(line.encode())
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _repair(self) -> None:
+        # A line that its writer did not finish is cut off, or ended if only its newline is missing.
+        size = os.fstat(self._file).st_size
+        tail = b""
+        while size > len(tail) and b"\n" not in tail:
+            length = min(1 << 16, size - len(tail))
+            tail = os.pread(self._file, length, size - len(tail) - length) + tail
+        torn = tail.rpartition(b"\n")[2]
+        if not torn:
+            return
+        try:
+            json.loads(torn)
+            os.write(self._file, b"\n")
+        except ValueError:
+            os.ftruncate(self._file, size - len(torn))
+
+
+def _is_plain(value: np.ndarray | str) -> bool:
+    return isinstance(value, str) or (value.ndim == 0 and value.dtype.kind in "biuf")
+
+
+def _to_json(value: np.ndarray | str) -> str | int | float | None:
+    if isinstance(value, str):
+        return value
+    number = float(value) if value.dtype.kind == "f" else value.item()
+    return number if math.isfinite(number) else None

@@ -1,0 +1,113 @@
+"""The samples-per-insert limiter: keeps learning and acting in step.
+
+With spi = train_ratio / batch_length, tol = 4 * batch_size, minsize = batch_size * length, and
+
+    diff = spi * max(0, inserts - minsize) - samples
+
+- an insert is allowed while len(replay) < batch_size or diff < max(tol * spi, 2 * batch_size);
+- a sample of B is allowed when len(replay) >= batch_size, inserts >= minsize and diff - B >= -tol.
+
+`inserts` counts rows, `samples` counts sequences. One of the two is always allowed, so neither side can block the other
+for good: while sequences are too few, inserting is free; once they are enough, too few samples stop the inserts and too
+many stop the samples, and the two thresholds do not meet. train_ratio <= 0 removes the limit on both sides.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from dreamfleet import lifecycle
+from dreamfleet.errors import Closed
+
+
+class Limiter:
+    """Counts inserts and samples and makes either side wait for the other; thread-safe."""
+
+    def __init__(
+        self,
+        num_items: Callable[[], int],
+        *,
+        train_ratio: float,
+        batch_size: int,
+        batch_length: int,
+        length: int,
+        inserts: int = 0,
+        samples: int = 0,
+        tolerance: float | None = None,
+        min_size: int | None = None,
+    ):
+        self.inserts = inserts
+        self.samples = samples
+        self._num_items = num_items
+        self._batch_size = batch_size
+        self._is_limited = train_ratio > 0
+        self._per_insert = max(train_ratio, 0.0) / batch_length
+        self._tolerance = 4 * batch_size if tolerance is None else tolerance
+        self._min_size = batch_size * length if min_size is None else min_size
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def may_insert(self) -> bool:
+        """Whether the law allows another insert."""
+        if not self._is_limited or self._num_items() < self._batch_size:
+            return True
+        return self._diff() < max(self._tolerance * self._per_insert, 2 * self._batch_size)
+
+    def may_sample(self, count: int) -> bool:
+        """Whether the law allows a sample of `count` sequences."""
+        if self._num_items() < self._batch_size:
+            return False
+        if not self._is_limited:
+            return True
+        return self.inserts >= self._min_size and self._diff() - count >= -self._tolerance
+
+    def wait_insert(self, timeout_s: float | None = None) -> bool:
+        """Blocks until an insert is allowed; returns whether it is."""
+        return self.wait_for(self.may_insert, "learner: ratio allows no insert", timeout_s)
+
+    def wait_sample(self, count: int, timeout_s: float | None = None) -> bool:
+        """Blocks until a sample of `count` is allowed; returns whether it is."""
+        return self.wait_for(lambda: self.may_sample(count), "environments: ratio allows no sample", timeout_s)
+
+    def wait_for(self, is_allowed: Callable[[], bool], what: str, timeout_s: float | None = None) -> bool:
+        """Blocks until `is_allowed`, looked at after each insert and sample; returns whether it is."""
+        with self._changed:
+            if is_allowed():
+                return True
+            deadline = None if timeout_s is None else time.monotonic() + timeout_s
+            with lifecycle.waiting(what):
+                while not is_allowed():
+                    if self._is_closed:
+                        raise Closed(f"the limiter was closed while waiting for {what}")
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return False
+                    self._changed.wait(left)
+            return True
+
+    def inserted(self, count: int) -> None:
+        """Counts `count` rows that were committed."""
+        with self._changed:
+            self.inserts += count
+            self._changed.notify_all()
+
+    def sampled(self, count: int) -> None:
+        """Counts `count` sequences that were handed out."""
+        with self._changed:
+            self.samples += count
+            self._changed.notify_all()
+
+    def set_samples(self, samples: int) -> None:
+        """Takes the learner's word for how much it has trained, after it was restarted."""
+        with self._changed:
+            self.samples = samples
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wakes everyone who waits; they get Closed."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _diff(self) -> float:
+        return self._per_insert * max(0, self.inserts - self._min_size) - self.samples

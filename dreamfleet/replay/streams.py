@@ -1,0 +1,25 @@
+"""Turns a replay's sampled sequences into the batches that a learner asks for."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dreamfleet.replay.contract import Batch, Replay
+
+
+def consecutive_batches(
+    replay: Replay, mode: str, *, batch_size: int, length: int, consec: int, context: int
+) -> Iterator[Batch]:
+    """Yields each sampled sequence as `consec` chunks of `length` rows (+ `context` in front), in order.
+
+    Chunk i starts where chunk i - 1 ended, its context being that chunk's last rows, and is numbered in `consec`.
+    """
+    needed = consec * length + context
+    assert needed <= replay.length, (needed, replay.length)
+    while True:
+        rows = replay.sample(batch_size, mode)
+        for index in range(consec):
+            start = index * length
+            chunk = {k: v[:, start : start + length + context] for k, v in rows.items()}
+            chunk["consec"] = np.full(chunk["is_first"].shape, index, np.int32)
+            yield chunk

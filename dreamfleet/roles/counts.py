@@ -1,0 +1,59 @@
+"""The counts of inserts and samples, kept in a mapped file so that they survive the replay process."""
+
+import mmap
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+_SLOT_BYTES = 128
+_FORMAT = struct.Struct("<QQQ32sQ")  # version, inserts, samples, actor, sequence; a crc32 follows
+
+
+@dataclass
+class Counts:
+    """What the replay role has committed: rows, sampled sequences, and the last batch of the actor."""
+
+    inserts: int = 0
+    samples: int = 0
+    actor: str = ""
+    sequence: int = 0
+
+
+class CountsFile:
+    """Two slots written in turn, each with a checksum: a kill in the middle of a write leaves the other one."""
+
+    def __init__(self, path: Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.truncate(2 * _SLOT_BYTES)
+            self._map = mmap.mmap(file.fileno(), 2 * _SLOT_BYTES)
+        self._version = 0
+
+    def read(self) -> Counts:
+        """The newest counts that were written whole, or zeros."""
+        slots = [self._read_slot(i) for i in range(2)]
+        valid = [slot for slot in slots if slot]
+        if not valid:
+            return Counts()
+        self._version, inserts, samples, actor, sequence = max(valid)
+        return Counts(inserts, samples, actor.rstrip(b"\0").decode(), sequence)
+
+    def write(self, counts: Counts) -> None:
+        self._version += 1
+        payload = _FORMAT.pack(
+            self._version, counts.inserts, counts.samples, counts.actor.encode()[:32], counts.sequence
+        )
+        start = (self._version % 2) * _SLOT_BYTES
+        record = payload + struct.pack("<I", zlib.crc32(payload))
+        self._map[start : start + len(record)] = record
+
+    def close(self) -> None:
+        self._map.close()
+
+    def _read_slot(self, index: int) -> tuple | None:
+        start = index * _SLOT_BYTES
+        payload = self._map[start : start + _FORMAT.size]
+        (checksum,) = struct.unpack_from("<I", self._map, start + _FORMAT.size)
+        values = _FORMAT.unpack(payload)
+        return values if values[0] and zlib.crc32(payload) == checksum else None

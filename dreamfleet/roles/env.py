@@ -1,0 +1,100 @@
+"""The environment worker: steps K environments and asks the actor for their next actions, one message for all."""
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+
+import elements
+import numpy as np
+
+from dreamfleet import lifecycle, rpc
+from dreamfleet.envs import EnvGroup
+from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected
+from dreamfleet.metrics import Rate
+from dreamfleet.roles.options import with_defaults
+from dreamfleet.roles.reports import RoleReports
+from dreamfleet.roles.wiring import connect, load_factory
+
+log = logging.getLogger("dreamfleet.env")
+
+
+def parallel_env(make_env: bytes | Callable, envid: int, args: elements.Config, is_eval: bool = False) -> None:
+    """Runs one environment until the process is asked to stop."""
+    env_worker(make_env, [envid], args, is_eval)
+
+
+def env_worker(
+    make_env: bytes | Callable, env_ids: Sequence[int], args: elements.Config, is_eval: bool = False
+) -> None:
+    """Runs several environments in lock-step until the process is asked to stop."""
+    args = with_defaults(args)
+    name = f"env{env_ids[0]}"
+    actor = connect(args, "actor", name, max_inflight=1, threaded=False)
+    reports = RoleReports(args, name, "env") if 0 in env_ids else None
+    worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, args.act_timeout)
+    with lifecycle.on_stop(actor.close):
+        lifecycle.set_state("running")
+        try:
+            while not lifecycle.stopping():
+                worker.step()
+                lifecycle.beat()
+                if reports and reports.is_due():
+                    reports.send(worker.stats())
+        except Closed:
+            pass  # asked to stop while waiting for the actor
+        finally:
+            worker.close()
+            if reports:
+                reports.close()
+
+
+class EnvWorker:
+    """Steps its environments with the actions of the last answer; a lost answer starts new episodes."""
+
+    def __init__(
+        self,
+        make_env: Callable,
+        env_ids: Sequence[int],
+        is_eval: bool,
+        actor: rpc.Client,
+        act_timeout_s: float,
+    ):
+        self._envs = EnvGroup(make_env, env_ids)
+        self._actor = actor
+        self._timeout_s = act_timeout_s
+        self._is_single = len(env_ids) == 1
+        # Tells the actor which of two processes with the same environment is the newer one.
+        self._meta = {"session": uuid.uuid4().hex}
+        if self._is_single:
+            self._header = {"envid": int(env_ids[0]), "is_eval": is_eval}
+        else:
+            self._header = {"envid": np.array(env_ids, np.int64), "is_eval": np.full(len(env_ids), is_eval)}
+        self._acts = self._envs.reset_actions()
+        self._rate = Rate()
+        self._lost = 0
+
+    def step(self) -> None:
+        """One step of every environment and the exchange with the actor that follows it."""
+        obs = self._envs.step(self._acts)
+        self._rate.step(len(obs["reward"]))
+        try:
+            self._acts = self._ask(obs)
+        except (Disconnected, DeadlineExceeded) as e:
+            log.warning("%s; starting new episodes", e)
+            self._lost += 1
+            self._envs.renew_buffers()
+            self._acts = self._envs.reset_actions()
+
+    def stats(self) -> dict[str, float]:
+        return {"steps_per_s": self._rate.result(), "rebuilds": self._envs.rebuilds, "lost_answers": self._lost}
+
+    def close(self) -> None:
+        self._actor.close()
+        self._envs.close()
+
+    def _ask(self, obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self._is_single:
+            data = {**self._header, **{k: v[0] for k, v in obs.items()}}
+            acts = self._actor.call("act", data, meta=self._meta).result(self._timeout_s)
+            return {k: np.asarray(v)[None] for k, v in acts.items()}
+        return self._actor.call("act_many", {**self._header, **obs}, meta=self._meta).result(self._timeout_s)

@@ -1,0 +1,162 @@
+"""The logger: collects metrics and episodes from everyone and writes them; terminal and dashboard read what it wrote."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import elements
+import numpy as np
+
+from dreamfleet import lifecycle
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.errors import BadRequest
+from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, write_progress
+from dreamfleet.roles.clock import Every
+from dreamfleet.roles.options import with_defaults
+from dreamfleet.roles.wiring import load_factory, serve
+
+log = logging.getLogger("dreamfleet.logger")
+
+PROGRESS_EVERY_S = 1.0
+SCORE_EPISODES = 20  # the score shown is the mean of this many
+
+
+def parallel_logger(make_logger: bytes | Callable, args: elements.Config) -> None:
+    """Serves `add` and `tran` until the process is asked to stop, then writes what is left."""
+    args = with_defaults(args)
+    role = LoggerRole(load_factory(make_logger)(), args)
+    role.restore(Checkpoints(args.logdir))
+    server = serve(args, "logger")
+    for method, fn in role.methods().items():
+        server.bind(method, fn, takes_meta=True)
+    should_write = Every(args.log_every)
+    with server:
+        lifecycle.set_state("running")
+        while not lifecycle.wait_stop(PROGRESS_EVERY_S):
+            role.write_progress()
+            if should_write():
+                role.add(server.stats(), {}, prefix="logger")
+                role.write()
+    role.close()
+
+
+class LoggerRole:
+    """Metrics, episodes and progress of the run, from messages that may come from several threads."""
+
+    def __init__(self, logger: Any, args: elements.Config):
+        self._logger = logger
+        self._args = args
+        self._metrics = Aggregator()
+        self._episodes = EpisodeTracker(args.episode_timeout)
+        self._env_rate = Rate()
+        self._progress = Progress(total_steps=args.steps, target_ratio=max(0.0, args.train_ratio))
+        self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
+        self._rows = 0
+        self._previous: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def methods(self) -> dict[str, Callable[[Any, dict], Any]]:
+        """What the server answers to, as functions of data and metadata."""
+        return {"add": self.add, "tran": self.tran, "save": self.save}
+
+    def add(self, metrics: Any, meta: dict, prefix: str = "") -> dict:
+        """Takes in metrics of any role; they are averaged until the next write."""
+        if not isinstance(metrics, dict):
+            raise BadRequest(f"metrics are a dict of names and values, not {type(metrics).__name__}")
+        with self._lock:
+            self._metrics.add(metrics, prefix)
+            self._advance(meta.get("step", 0))
+            if "progress" in meta:
+                self._take_progress(meta["progress"])
+        return {}
+
+    def tran(self, batch: Any, meta: dict) -> dict:
+        """Takes in one row of each of several environments and logs the episodes that end with it."""
+        needed = {"envid", "is_eval", "reward", "is_first", "is_last"}
+        if not isinstance(batch, dict) or not needed <= batch.keys():
+            raise BadRequest(f"a transition is a dict with {', '.join(sorted(needed))}")
+        with self._lock:
+            if meta.get("gap"):
+                self._episodes.forget()
+            rows = int((~np.asarray(batch["is_eval"], bool)).sum())
+            self._env_rate.step(rows)
+            self._rows += rows
+            self._advance(meta.get("step", self._rows))
+            for episode in self._episodes.add(batch):
+                self._log_episode(episode)
+        return {}
+
+    def save(self, data: Any, _: dict) -> dict:
+        """Adds the logger's state to the checkpoint draft of the given name."""
+        with self._lock:
+            state = {
+                "episodes": self._progress.episodes,
+                "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
+            }
+        Checkpoints(self._args.logdir).open_draft(data["name"]).write("logger", state)
+        return {"episodes": state["episodes"]}
+
+    def restore(self, checkpoints: Checkpoints) -> None:
+        """Continues the counts of the newest checkpoint, if there is one."""
+        checkpoint = checkpoints.latest()
+        if checkpoint is None or "logger" not in checkpoint.parts:
+            return
+        state = checkpoint.read("logger")
+        self._progress.episodes = state["episodes"]
+        for is_eval, scores in zip((False, True), state["scores"], strict=True):
+            self._scores[is_eval].extend(scores)
+        self._advance(checkpoint.step)
+
+    def write(self) -> None:
+        """Hands everything gathered since the last time to the writers."""
+        with self._lock:
+            self._logger.add({**self._metrics.result(), "episodes/abandoned": self._episodes.abandoned})
+            self._logger.write()
+
+    def write_progress(self) -> None:
+        """Updates `progress.json`."""
+        with self._lock:
+            progress = self._progress
+            progress.env_rate = self._env_rate.result()
+            for is_eval, name in ((False, "score"), (True, "eval_score")):
+                if self._scores[is_eval]:
+                    setattr(progress, name, float(np.mean(self._scores[is_eval])))
+            if progress.total_steps and progress.env_rate:
+                progress.eta_s = max(0, progress.total_steps - progress.step) / progress.env_rate
+            write_progress(self._args.logdir, progress)
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self.write_progress()
+        self.write()
+        if hasattr(self._logger, "close"):
+            self._logger.close()
+
+    def _advance(self, step: int) -> None:
+        step = max(int(step), self._progress.step)
+        self._progress.step = step
+        counter = getattr(self._logger, "step", None)
+        if hasattr(counter, "load"):
+            counter.load(step)
+
+    def _take_progress(self, sent: dict) -> None:
+        progress, now = self._progress, float(sent["elapsed_s"])
+        before = self._previous
+        self._previous = {"elapsed_s": now, "updates": sent["updates"]}
+        if before and now > before["elapsed_s"]:
+            progress.update_rate = max(0, sent["updates"] - before["updates"]) / (now - before["elapsed_s"])
+        progress.updates = int(sent["updates"])
+        progress.replay_fill = int(sent["items"])
+        progress.elapsed_s = now
+        if sent["inserts"]:
+            progress.ratio = sent["samples"] * self._args.batch_length / sent["inserts"]
+
+    def _log_episode(self, episode: Episode) -> None:
+        self._progress.episodes += 1
+        self._scores[episode.is_eval].append(episode.score)
+        metrics = {"score": episode.score, "length": episode.length, **episode.stats}
+        if episode.video is not None:
+            metrics["video"] = episode.video
+        self._logger.add(metrics, prefix="eval_episode" if episode.is_eval else "episode")

@@ -1,0 +1,40 @@
+"""Periodic metrics of a role's own machinery, sent to the logger."""
+
+import time
+
+import elements
+
+from dreamfleet.errors import DreamfleetError
+from dreamfleet.roles.wiring import connect
+
+
+class RoleReports:
+    """Sends a role's statistics every `log_every` seconds; a logger that is away never holds the role up."""
+
+    def __init__(self, args: elements.Config, name: str, prefix: str):
+        self._client = connect(args, "logger", f"{name}-reports", max_inflight=4)
+        self._prefix = prefix
+        self._every_s = args.log_every
+        self._next = time.monotonic() + self._every_s
+        usage = args.get("usage", {})
+        self._usage = elements.Usage(**usage) if any(usage.values()) else None
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def send(self, stats: dict) -> None:
+        """Sends `stats` under the role's prefix, with the process's own use of resources."""
+        self._next = time.monotonic() + self._every_s
+        usage = self._usage.stats() if self._usage else {}
+        metrics = {f"{self._prefix}/{k}": v for k, v in {**stats, **_prefixed("usage", usage)}.items()}
+        try:
+            self._client.call("add", metrics, deadline_s=0.0)
+        except DreamfleetError:
+            pass  # the logger is away or behind: these figures are not worth waiting for
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _prefixed(prefix: str, metrics: dict) -> dict:
+    return {f"{prefix}/{k}": v for k, v in metrics.items()}

@@ -1,0 +1,60 @@
+"""Checkpoints of a running fleet: one manifest over the parts of agent, replay and logger."""
+
+import logging
+import threading
+import time
+from typing import Any
+
+from dreamfleet import lifecycle, rpc
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.errors import DreamfleetError
+
+log = logging.getLogger("dreamfleet.checkpoint")
+
+PART_TIMEOUT_S = 120.0
+
+
+class CheckpointSaver:
+    """Writes checkpoints in the background; replay and logger add their own parts to the same draft."""
+
+    def __init__(self, checkpoints: Checkpoints, peers: dict[str, rpc.Client]):
+        self._checkpoints = checkpoints
+        self._peers = peers  # by the name of their part
+        self._thread: threading.Thread | None = None
+
+    def save(self, step: int, agent_state: Any, manifest: dict) -> None:
+        """Starts writing a checkpoint, after the one before is finished."""
+        self.wait()
+        self._thread = threading.Thread(target=self._write, args=(step, agent_state, manifest), name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Blocks until nothing is being written."""
+        if self._thread:
+            with lifecycle.waiting("checkpoint: writing"):
+                self._thread.join()
+
+    def _write(self, step: int, agent_state: Any, manifest: dict) -> None:
+        start = time.monotonic()
+        try:
+            draft = self._checkpoints.draft(step)
+        except DreamfleetError as e:
+            log.warning("no checkpoint at step %d: %s", step, e)
+            return
+        try:
+            asked = {
+                part: peer.call("save", {"name": draft.name}, deadline_s=PART_TIMEOUT_S)
+                for part, peer in self._peers.items()
+            }
+            draft.write("agent", agent_state)
+            counts = {part: future.result(PART_TIMEOUT_S) for part, future in asked.items()}
+            checkpoint = draft.commit({**manifest, **{k: _plain(v) for k, v in counts.items()}})
+        except DreamfleetError as e:
+            draft.abort()
+            log.warning("no checkpoint at step %d, the one before stays: %s", step, e)
+            return
+        log.info("saved %s in %.1f s", checkpoint.name, time.monotonic() - start)
+
+
+def _plain(tree: dict) -> dict:
+    return {k: v.item() if hasattr(v, "item") else v for k, v in tree.items()}

@@ -1,0 +1,135 @@
+"""Gathers requests into batches, and runs what follows a batch in order; used by the batched methods of a server."""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from dreamfleet import lifecycle
+
+_log = logging.getLogger("dreamfleet.rpc")
+
+
+class Group:
+    """Requests that will be one batch."""
+
+    __slots__ = ("deadline", "items", "requests", "rows")
+
+    def __init__(self, deadline: float):
+        self.requests: list[Any] = []
+        self.items: list[Any] = []
+        self.rows = 0
+        self.deadline = deadline
+
+
+class Batcher:
+    """Forms batches of whole items; passive, used only by the thread that reads requests (except `finished`).
+
+    A batch is emitted when it has `batch` rows, when `is_full` says so, or when its oldest item has waited `max_wait_s`.
+    The last only while a worker is free: a batch that has to wait anyway may as well grow.
+    """
+
+    def __init__(self, batch: int, max_wait_s: float, workers: int, is_full: Callable | None, emit: Callable):
+        self._batch, self._max_wait_s, self._workers = batch, max_wait_s, workers
+        self._is_full, self._emit = is_full, emit
+        self._groups: dict[Hashable, Group] = {}
+        self._lock = threading.Lock()
+        self._running = 0  # batches emitted and not finished
+
+    @property
+    def depth(self) -> int:
+        return sum(len(group.requests) for group in list(self._groups.values()))
+
+    def add(self, request: Any, item: Any, now: float) -> None:
+        """Adds a request; may emit the batch that it completes, or the one that it no longer fits into."""
+        key = getattr(item, "group", None)
+        group = self._groups.get(key)
+        if group and group.rows + item.rows > self._batch:
+            self._emit_group(key)
+            group = None
+        if not group:
+            group = self._groups[key] = Group(now + self._max_wait_s)
+        group.requests.append(request)
+        group.items.append(item)
+        group.rows += item.rows
+        if group.rows >= self._batch or (self._is_full and self._is_full(group.items)):
+            self._emit_group(key)
+
+    def next_deadline(self) -> float:
+        """When `flush` has to be called next; infinity if only another event can make a batch ready."""
+        if not self._groups or self._running >= self._workers:
+            return math.inf
+        return min(group.deadline for group in self._groups.values())
+
+    def flush(self, now: float) -> None:
+        """Emits the batches that have waited long enough, oldest first, as long as workers are free."""
+        while self._groups and self._running < self._workers:
+            key = min(self._groups, key=lambda key: self._groups[key].deadline)
+            if self._groups[key].deadline > now:
+                return
+            self._emit_group(key)
+
+    def finished(self) -> None:
+        """Tells that a worker is done with a batch; the reading thread is to be woken afterwards."""
+        with self._lock:
+            self._running -= 1
+
+    def _emit_group(self, key: Hashable) -> None:
+        group = self._groups.pop(key)
+        with self._lock:
+            self._running += 1
+        self._emit(group)
+
+
+class PostQueue:
+    """Calls `post` for finished batches in the order of their numbers, in one thread."""
+
+    def __init__(self, name: str, post: Callable[[Any], None], backlog: int):
+        self._name, self._post, self._backlog = name, post, backlog
+        self._finished: dict[int, tuple[Any, ...]] = {}  # number -> arguments of post, empty to skip it
+        self._condition = threading.Condition()
+        self._next = 0
+        self._is_closed = False
+
+    def finish(self, number: int, args: tuple[Any, ...]) -> None:
+        """Hands over what batch `number` has to post: `(info,)`, or nothing."""
+        with self._condition:
+            self._finished[number] = args
+            self._condition.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Blocks a worker while too many finished batches are not posted."""
+        # Waiting after the result was handed over cannot deadlock: workers take batches in order, so every batch with
+        # a lower number is finished or under way.
+        with self._condition:
+            if self._has_room():
+                return
+            with lifecycle.waiting(f"{self._name}: work that follows earlier batches"):
+                self._condition.wait_for(self._has_room)
+
+    def run(self) -> None:
+        """The loop of the posting thread; `close` ends it after what was finished in order."""
+        while (args := self._take()) is not None:
+            try:
+                if args:
+                    self._post(*args)
+            except Exception:
+                _log.exception("%s: the work after a batch failed", self._name)
+            with self._condition:
+                self._finished.pop(self._next)
+                self._next += 1
+                self._condition.notify_all()
+
+    def close(self) -> None:
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._is_closed or len(self._finished) < self._backlog
+
+    def _take(self) -> tuple[Any, ...] | None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._next in self._finished or self._is_closed)
+            return self._finished.get(self._next)

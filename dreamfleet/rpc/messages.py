@@ -1,0 +1,53 @@
+"""What moves through a server: requests, replies and failures, independent of the engine that carries them."""
+
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from dreamfleet.errors import BadRequest, RemoteError, RpcError
+
+
+@dataclass(slots=True)
+class Reply:
+    """What a handler returns when it wants to send metadata beside its data."""
+
+    data: Any
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Failure:
+    """An error on its way to the caller; a request that was refused has no traceback."""
+
+    role: str
+    method: str
+    summary: str
+    traceback: str = ""
+    is_refusal: bool = False
+
+    @classmethod
+    def from_error(cls, role: str, method: str, error: BaseException) -> "Failure":
+        if isinstance(error, BadRequest):
+            return cls(role, method, str(error), is_refusal=True)
+        lines = traceback.format_exception(error)
+        return cls(role, method, f"{type(error).__name__}: {error}", "".join(lines).rstrip())
+
+    def to_error(self) -> RpcError:
+        """The exception that the caller gets to see."""
+        if self.is_refusal:
+            return BadRequest(f"{self.role}.{self.method} refused the request: {self.summary}")
+        return RemoteError(self.role, self.method, self.summary, self.traceback)
+
+
+class Request:
+    """One call inside a server; `origin` and `payload` belong to the engine."""
+
+    __slots__ = ("arrived", "method", "origin", "payload")
+
+    def __init__(self, method: str, origin: Any, payload: Any):
+        self.method, self.origin, self.payload = method, origin, payload
+        self.arrived = time.monotonic()
+
+
+Answer = tuple[Request, Reply | Failure]

@@ -1,0 +1,137 @@
+"""How a bound method is carried out: alone or in batches, by its own worker threads."""
+
+import itertools
+import math
+import queue
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dreamfleet.rpc.batching import Batcher, Group, PostQueue
+from dreamfleet.rpc.messages import Reply, Request
+
+if TYPE_CHECKING:
+    from dreamfleet.rpc.server import Server
+
+
+class PlainMethod:
+    """Calls `fn` once for every request."""
+
+    def __init__(self, server: "Server", fn: Callable[..., Any], workers: int, takes_meta: bool):
+        self._server, self._fn, self._workers, self._takes_meta = server, fn, workers, takes_meta
+        self._queue: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+
+    @property
+    def depth(self) -> int:
+        return self._queue.qsize()
+
+    @property
+    def loops(self) -> list[Callable[[], None]]:
+        return [self._work] * self._workers
+
+    def admit(self, request: Request) -> None:
+        self._queue.put(request)
+
+    def next_deadline(self) -> float:
+        return math.inf
+
+    def flush(self, now: float) -> None:
+        pass
+
+    def close(self) -> None:
+        for _ in range(self._workers):
+            self._queue.put(None)
+
+    def _work(self) -> None:
+        while (request := self._queue.get()) is not None and not self._server.is_closed:
+            start = time.monotonic()
+            try:
+                data, meta = self._server.open_request(request)
+                result = self._fn(data, meta) if self._takes_meta else self._fn(data)
+                answer = as_reply(result)
+            except Exception as error:
+                answer = self._server.make_failure(request, error)
+            end = time.monotonic()
+            self._server.count_calls([request], start, end)
+            self._server.deliver([(request, answer)])
+
+
+class BatchedMethods:
+    """Calls `fn` once for every batch of requests, and `post` after their replies are on the way."""
+
+    def __init__(
+        self,
+        server: "Server",
+        parsers: dict[str, Callable[[Any], Any]],
+        fn: Callable[[list[Any]], tuple[list[Any], Any]],
+        post: Callable[[Any], None] | None,
+        workers: int,
+        make_batcher: Callable[[Callable[[Group], None]], Batcher],
+        post_backlog: int,
+    ):
+        self._server, self._parsers, self._fn, self._workers = server, parsers, fn, workers
+        self._batcher = make_batcher(self._emit)
+        self._posts = PostQueue(f"{server.name}.{'/'.join(parsers)}", post, post_backlog) if post else None
+        self._queue: queue.SimpleQueue[tuple[int, Group] | None] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+
+    @property
+    def depth(self) -> int:
+        return self._batcher.depth + self._queue.qsize()
+
+    @property
+    def loops(self) -> list[Callable[[], None]]:
+        return [self._work] * self._workers + ([self._posts.run] if self._posts else [])
+
+    def admit(self, request: Request) -> None:
+        try:
+            data, _ = self._server.open_request(request)
+            item = self._parsers[request.method](data)
+        except Exception as error:
+            self._server.deliver([(request, self._server.make_failure(request, error))])
+            return
+        self._batcher.add(request, item, request.arrived)
+
+    def next_deadline(self) -> float:
+        return self._batcher.next_deadline()
+
+    def flush(self, now: float) -> None:
+        self._batcher.flush(now)
+
+    def close(self) -> None:
+        for _ in range(self._workers):
+            self._queue.put(None)
+        if self._posts:
+            self._posts.close()
+
+    def _emit(self, group: Group) -> None:
+        self._queue.put((next(self._numbers), group))
+
+    def _work(self) -> None:
+        while (entry := self._queue.get()) is not None and not self._server.is_closed:
+            number, group = entry
+            post_args = self._run(group)
+            if self._posts:
+                self._posts.finish(number, post_args)
+                self._posts.wait_for_room()
+
+    def _run(self, group: Group) -> tuple[Any, ...]:
+        """Answers a batch; returns the arguments for `post` as a tuple, empty if the batch failed."""
+        start = time.monotonic()
+        try:
+            results, info = self._fn(group.items)
+            if len(results) != len(group.items):
+                raise ValueError(f"{len(group.items)} items were answered with {len(results)} replies")
+            answers = [(request, as_reply(result)) for request, result in zip(group.requests, results, strict=True)]
+            post_args = (info,)
+        except Exception as error:
+            answers = [(request, self._server.make_failure(request, error)) for request in group.requests]
+            post_args = ()
+        self._batcher.finished()
+        self._server.count_calls(group.requests, start, time.monotonic())
+        self._server.deliver(answers)
+        return post_args
+
+
+def as_reply(result: Any) -> Reply:
+    return result if isinstance(result, Reply) else Reply(result)

@@ -1,0 +1,169 @@
+"""The server's side of the interface: methods with their worker threads, answers, errors and statistics.
+
+An engine subclasses `Server`. One thread of it reads requests, passes each to `dispatch`, and calls `flush` whenever
+`next_deadline` has come; workers hand their answers to `deliver` from any thread.
+"""
+
+import abc
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from dreamfleet.errors import BadRequest
+from dreamfleet.rpc.batching import Batcher
+from dreamfleet.rpc.counters import Counters
+from dreamfleet.rpc.limited_log import LimitedLog
+from dreamfleet.rpc.messages import Answer, Failure, Request
+from dreamfleet.rpc.methods import BatchedMethods, PlainMethod
+
+_JOIN_S = 5.0
+
+
+class Server(abc.ABC):
+    """Serves methods; each has its own threads, so that a blocked one never blocks another."""
+
+    def __init__(self, addr: str, name: str, max_pending: int):
+        self.addr = addr
+        self.name = name
+        self._max_pending = max_pending
+        self._counters = Counters()
+        self._limited_log = LimitedLog(name)
+        self._methods: dict[str, PlainMethod | BatchedMethods] = {}
+        self._handlers: list[PlainMethod | BatchedMethods] = []
+        self._threads: list[threading.Thread] = []
+        self._is_started = False
+        self.is_closed = False
+
+    def bind(self, method: str, fn: Callable[..., Any], *, workers: int = 1, takes_meta: bool = False) -> None:
+        """Serves `method` with `fn(data)` or `fn(data, meta)`; arrays it returns must not change afterwards."""
+        self._add([method], PlainMethod(self, fn, workers, takes_meta))
+
+    def bind_batched(
+        self,
+        methods: dict[str, Callable[[Any], Any]],
+        fn: Callable[[list[Any]], tuple[list[Any], Any]],
+        *,
+        post: Callable[[Any], None] | None = None,
+        batch: int,
+        max_wait_ms: float,
+        workers: int = 1,
+        is_full: Callable[[list[Any]], bool] | None = None,
+        post_backlog: int = 8,
+    ) -> None:
+        """Serves `methods` (name -> parser of data into an item) in batches, with `fn(items) -> (replies, info)`.
+
+        `item.rows` counts toward `batch`; items of different `item.group` are batched apart, and `is_full` is asked
+        about the waiting items of one group. After its replies, `post(info)` runs in the order of the batches.
+        """
+
+        def make_batcher(emit: Callable) -> Batcher:
+            return Batcher(batch, max_wait_ms / 1000, workers, is_full, emit)
+
+        self._add(methods, BatchedMethods(self, methods, fn, post, workers, make_batcher, post_backlog))
+
+    def start(self) -> None:
+        """Starts to serve; returns when clients can connect."""
+        assert not self._is_started, "a server starts once"
+        self._is_started = True
+        self._listen()
+        for handler in self._handlers:
+            for loop in handler.loops:
+                self._start_thread(loop)
+
+    def close(self) -> None:
+        """Stops to serve and joins all threads; answers that were already made still go out."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        for handler in self._handlers:
+            handler.close()
+        self._join()
+        self._hang_up()
+
+    def stats(self) -> dict[str, float]:
+        """Rates, mean times and depths since the last call."""
+        sums, methods, seconds = self._counters.take()
+        stats = {f"{key}_rate": sums.pop(key, 0) / seconds for key in ("bytes_in", "bytes_out")}
+        stats |= {"bad_requests": 0.0, "dropped_replies": 0.0, **sums}
+        stats["queue"] = sum(handler.depth for handler in self._handlers)
+        for method, (calls, waited_s, worked_s) in methods.items():
+            stats[f"{method}/rate"] = calls / seconds
+            stats[f"{method}/wait_ms"] = 1000 * waited_s / calls
+            stats[f"{method}/work_ms"] = 1000 * worked_s / calls
+        return stats
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def open_request(self, request: Request) -> tuple[Any, dict[str, Any]]:
+        """Data and metadata of a request; raises `BadRequest` where they cannot be read."""
+
+    @abc.abstractmethod
+    def deliver(self, answers: list[Answer]) -> None:
+        """Sends answers back to where the requests came from."""
+
+    @abc.abstractmethod
+    def _listen(self) -> None: ...
+
+    @abc.abstractmethod
+    def _hang_up(self) -> None: ...
+
+    def dispatch(self, request: Request) -> None:
+        """Passes a request on to its method."""
+        handler = self._methods.get(request.method)
+        if handler:
+            handler.admit(request)
+        else:
+            error = BadRequest(f"there is no such method; methods are {', '.join(sorted(self._methods))}")
+            self.deliver([(request, self.make_failure(request, error))])
+
+    def next_deadline(self) -> float:
+        return min([handler.next_deadline() for handler in self._handlers])
+
+    def flush(self) -> None:
+        """Lets batches start that have waited long enough."""
+        now = time.monotonic()
+        for handler in self._handlers:
+            handler.flush(now)
+
+    def make_failure(self, request: Request, error: Exception) -> Failure:
+        """Logs an error in a request and makes it ready for the caller."""
+        failure = Failure.from_error(self.name, request.method, error)
+        kind = f"{request.method if request.method in self._methods else 'unknown'}/{type(error).__name__}"
+        if failure.is_refusal:
+            self._counters.add("bad_requests")
+            self._limited_log.warning(kind, f"refused a call of {request.method[:64]!r}: {failure.summary}")
+        else:
+            self._counters.add("errors")
+            self._limited_log.error(kind, f"{request.method} failed\n{failure.traceback}")
+        return failure
+
+    def count_calls(self, requests: Iterable[Request], start: float, end: float) -> None:
+        """Counts requests that were worked on together."""
+        for request in requests:
+            self._counters.add_call(request.method, start - request.arrived, end - start)
+
+    def _add(self, names: Iterable[str], handler: PlainMethod | BatchedMethods) -> None:
+        assert not self._is_started, "methods are bound before the server starts"
+        for name in names:
+            assert name not in self._methods, f"method {name} is bound twice"
+            self._methods[name] = handler
+        self._handlers.append(handler)
+
+    def _start_thread(self, loop: Callable[[], None]) -> None:
+        thread = threading.Thread(target=loop, name=f"{self.name}-rpc", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _join(self) -> None:
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self._limited_log.warning("join", f"a handler is still at work {_JOIN_S:.0f} s after close")

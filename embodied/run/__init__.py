@@ -1,0 +1,3 @@
+"""Import paths of the reference: `embodied.run.parallel` is `dreamfleet.roles.parallel`."""
+
+from embodied.run import parallel as parallel

@@ -1,0 +1,23 @@
+"""Import paths of the reference: `embodied.run.parallel` is `dreamfleet.roles.parallel`."""
+
+from dreamfleet.roles.parallel import (
+    combined,
+    parallel_actor,
+    parallel_agent,
+    parallel_env,
+    parallel_envs,
+    parallel_learner,
+    parallel_logger,
+    parallel_replay,
+)
+
+__all__ = [
+    "combined",
+    "parallel_actor",
+    "parallel_agent",
+    "parallel_env",
+    "parallel_envs",
+    "parallel_learner",
+    "parallel_logger",
+    "parallel_replay",
+]

@@ -1,0 +1,243 @@
+"""The command line: what is printed, and the exit codes."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import elements
+import pytest
+from ruamel.yaml import YAML
+
+import dreamfleet.launch
+from dreamfleet.cli import COMMANDS, main
+from dreamfleet.config import load_config, save_config
+from dreamfleet.config.load import load_defaults
+from dreamfleet.errors import CheckpointError, ConfigError, RunFailed
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    # Set first, so that what a command sets is undone too.
+    monkeypatch.setenv("DREAMFLEET_KEY_FILE", "")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def logdir(tmp_path):
+    return str(tmp_path / "run")
+
+
+@pytest.fixture
+def free_addr():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"localhost:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Records what would be launched: these tests are about what comes before and after."""
+    calls = []
+    monkeypatch.setattr(dreamfleet.launch, "run_config", calls.append, raising=False)
+    record_role = lambda kind, config, **kwargs: calls.append((kind, config, kwargs))  # noqa: E731
+    monkeypatch.setattr(dreamfleet.launch, "run_role", record_role, raising=False)
+    return calls
+
+
+@pytest.fixture
+def refusal(capsys, launched):
+    """Runs a command that must be refused, and returns its one line."""
+
+    def run(*argv: str) -> str:
+        assert main(argv) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and launched == []
+        assert re.fullmatch(r"error: .+; .+\n", captured.err)
+        return captured.err
+
+    return run
+
+
+def test_help_lists_the_commands(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"{name} " in text and summary in text for name, summary in COMMANDS.items())
+    assert "example" in text
+
+
+def test_train_help_shows_every_option(capsys):
+    assert main(["train", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"--{key} " in text for key in load_defaults().flat)
+    assert "examples:" in text and "--dry-run" in text and "cartpole" in text
+
+
+def test_role_help(capsys):
+    assert main(["role", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text and "--addr-actor" in text and "env, envs, replay, logger" in text
+
+
+def test_dry_run_prints_the_config_and_leaves_nothing(capsys, launched, logdir, tmp_path):
+    argv = ["train", "--preset", "cartpole", "debug", "--steps", "1e4", "--run.agent_process", "False"]
+    assert main([*argv, "--logdir", logdir, "--dry-run"]) == 0
+    printed = elements.Config(YAML(typ="safe").load(capsys.readouterr().out))
+    words = ["--steps", "1e4", "--run.agent_process", "False", "--logdir", logdir]
+    assert printed == load_config(words, ["cartpole", "debug"])
+    assert launched == [] and list(tmp_path.iterdir()) == []
+
+
+def test_flags_may_have_underscores_and_repeat(capsys, logdir):
+    assert main(["train", "--dry_run", "--preset", "cartpole", "--preset=debug", "--logdir", logdir]) == 0
+    assert "task: gym_CartPole-v1\n" in (out := capsys.readouterr().out) and "batch_size: 2\n" in out
+
+
+def test_train_saves_says_and_starts(capsys, launched, logdir):
+    argv = ["train", "--logdir", logdir, "--envs", "3", "--eval-envs", "1"]
+    assert main(argv) == 0
+    (config,) = launched
+    assert (config.logdir, config.run.envs) == (logdir, 3)
+    assert elements.Config.load(f"{logdir}/config.yaml") == config
+    summary = capsys.readouterr().out
+    assert summary.count("\n") == 1 and summary.startswith("new run: ")
+    for part in ("dummy_vector", "dreamfleet.agent.random:RandomAgent", "3 train, 1 eval", logdir):
+        assert part in summary
+    assert main([*argv, "--steps", "50"]) == 0
+    assert capsys.readouterr().out.startswith("resuming: ")
+    assert elements.Config.load(f"{logdir}/config.yaml").run.steps == 50
+
+
+def test_resuming_with_other_settings_is_refused(refusal, logdir):
+    config = load_config({"logdir": logdir})
+    save_config(config, logdir)
+    assert "(batch_size: 16 -> 8); set these back" in refusal("train", "--logdir", logdir, "--batch_size", "8")
+    assert elements.Config.load(f"{logdir}/config.yaml") == config
+
+
+def test_several_seeds(launched, logdir):
+    assert main(["train", "--logdir", logdir, "--seeds", "0", "2", "2"]) == 0
+    assert [(config.seed, config.logdir) for config in launched] == [(0, f"{logdir}/seed_0"), (2, f"{logdir}/seed_2")]
+
+
+def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
+    save_config(load_config({"logdir": logdir, "seed": 2, "batch_size": 4}), f"{logdir}/seed_2")
+    assert "batch_size: 4 -> 16" in refusal("train", "--logdir", logdir, "--seeds", "0", "2")
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        ([], "required: COMMAND"),
+        (["tain"], "'tain'"),
+        (["--task", "train"], "see `dreamfleet --help`"),
+        (["train", "--run.env", "8"], "run.env='8' is an unknown option; did you mean run.envs?"),
+        (["train", "--presets", "debug"], "did you mean preset?"),
+        (["train", "--dryrun"], "did you mean dry-run?"),
+        (["train", "--preset", "nope"], "preset='nope' is unknown; choose from debug"),
+        (["train", "--preset"], "see `dreamfleet train --help`"),
+        (["train", "--seeds", "a"], "'a'"),
+        (["train", "--seeds", "-1"], "seed=-1 is negative"),
+        (["train", "--seed", "0", "1"], "seed='0 1' has 2 values but takes one"),
+        (["train", "--run.envs", "x"], "run.envs='x' is not a whole number"),
+        (["train", "--replay.capacity", "5"], "replay.capacity=5 is below batch_size*length"),
+        (["train", "--logdir", "/dev/null/x"], "logdir='/dev/null/x' cannot be written to"),
+        (["train", "--agent", "dreamfleet.nothing:Agent"], "the module dreamfleet.nothing, which is not found"),
+        (["train", "--agent", "nothing.at.all:Agent"], "the module nothing, which is not found"),
+        (["train", "--agent", "dreamfleet.errors.deeper:Agent"], "dreamfleet.errors.deeper, which is not found"),
+        (["train", "--task", "nothing:make"], "task='nothing:make' names the module nothing"),
+        (["role"], "required: KIND"),
+        (["role", "learner"], "'learner'"),
+        (["role", "env"], "addr-actor='ipc:{auto}' does not tell role env where the actor is; give it"),
+        (["role", "envs", "--addr-actor", "ipc:/tmp/a"], "addr-logger='ipc:{auto}' does not tell role envs"),
+        (["role", "replay"], "addr-replay='ipc:{auto}' does not tell"),
+        (["role", "logger", "--addr-logger", "localhost:{auto}"], "addr-logger='localhost:{auto}' does not tell"),
+        (["role", "replay", "--addr-replay", "nonsense"], "run.replay_addr='nonsense' is not an address"),
+        (["role", "replay", "--addr-replay", "ipc:/tmp/a", "--key", "nope"], "nope' is not a file; copy run.key"),
+        (["role", "env", "--addr-actor", "ipc:/tmp/a", "--addr-logger", "ipc:/tmp/b", "--index", "-1"], "index=-1"),
+    ],
+)
+def test_user_errors_are_one_line(argv, part, refusal):
+    assert part in refusal(*argv)
+
+
+def test_port_in_use(refusal):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        addr = f"localhost:{server.getsockname()[1]}"
+        server.listen()
+        assert "already in use" in refusal("train", "--run.actor_addr", addr)
+        assert "already in use" in refusal("role", "replay", "--addr-replay", addr)
+
+
+def test_agent_beside_the_user_is_found_and_not_imported(launched, logdir, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("raise SystemError('imported')")
+    (tmp_path / "mine" / "agent.py").write_text("raise SystemError('imported')")
+    assert main(["train", "--logdir", logdir, "--agent", "mine.agent:Agent", "--task", "mine.agent:make"]) == 0
+    assert len(launched) == 1 and str(tmp_path) in sys.path and "mine" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (RunFailed("replay died\nTraceback: cause"), 1, "error: replay died\nTraceback: cause\n"),
+        (CheckpointError("disk full"), 1, "error: disk full\n"),
+        (ConfigError("run.x", 1, "is wrong", "mend it"), 2, "error: run.x=1 is wrong; mend it\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_exit_codes(error, code, message, capsys, logdir, monkeypatch):
+    def fail(config):
+        raise error
+
+    monkeypatch.setattr(dreamfleet.launch, "run_config", fail, raising=False)
+    assert main(["train", "--logdir", logdir]) == code
+    assert capsys.readouterr().err == message
+
+
+def test_role_joins_with_addresses_and_key(launched, logdir, tmp_path):
+    (tmp_path / "run.key").write_text("secret")
+    argv = ["role", "env", "--addr-actor", "far:5000", "--addr_logger=far:5002", "--key", "run.key", "--logdir", logdir]
+    assert main([*argv, "--index", "3", "--eval", "--task", "dummy_image", "--preset", "debug"]) == 0
+    ((kind, config, kwargs),) = launched
+    assert (kind, kwargs) == ("env", {"index": 3, "is_eval": True})
+    assert (config.run.actor_addr, config.run.logger_addr) == ("far:5000", "far:5002")
+    assert (config.task, config.batch_size, config.logdir) == ("dummy_image", 2, logdir)
+    assert os.environ["DREAMFLEET_KEY_FILE"] == str(tmp_path / "run.key")
+
+
+def test_role_on_tcp_needs_a_key(refusal, free_addr):
+    assert f"run.key' is missing, and {free_addr} cannot" in refusal("role", "replay", "--addr-replay", free_addr)
+
+
+def test_role_finds_the_key_in_its_logdir(launched, free_addr, tmp_path):
+    (tmp_path / "run.key").write_text("secret")
+    assert main(["role", "replay", "--addr-replay", free_addr, "--logdir", str(tmp_path)]) == 0
+    assert os.environ["DREAMFLEET_KEY_FILE"] == str(tmp_path / "run.key")
+
+
+def test_role_on_unix_sockets_needs_no_key(launched, logdir):
+    assert main(["role", "logger", "--addr-logger", "ipc:/tmp/a", "--logdir", logdir]) == 0
+    assert launched[0][2] == {"index": 0, "is_eval": False}
+
+
+@pytest.mark.distributed
+def test_help_of_the_module_is_light():
+    command = [sys.executable, "-X", "importtime", "-m", "dreamfleet", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "train" in done.stdout
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "dreamfleet.cli" in imported
+    assert imported.isdisjoint({"numpy", "elements", "ruamel.yaml", "zmq", "portal", "jax", "dreamfleet.config"})
+
+
+@pytest.mark.distributed
+def test_module_exits_with_the_code_and_no_traceback():
+    command = [sys.executable, "-m", "dreamfleet", "train", "--run.env", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: run.env='8' is an unknown option; did you mean run.envs?\n"
