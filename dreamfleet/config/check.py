@@ -127,13 +127,15 @@ def _check_roles(config: Any) -> None:
     if run.envs == 0 and not run.remote_envs:
         remedy = "give at least 1, or set run.remote_envs to True"
         raise ConfigError("run.envs", run.envs, "leaves nothing to train on", remedy)
-    for key in ("remote_envs", "remote_replay"):
+    for key in ("remote_envs", "remote_replay", "remote_logger"):
         if run.mode == "serial" and run[key]:
             reason = "cannot work with run.mode='serial', where every role is in one process"
             raise ConfigError(f"run.{key}", True, reason, "set it to False, or run.mode to parallel")
-    if run.remote_replay and "{auto}" in run.replay_addr:
-        reason = "is not known to the replay elsewhere (run.remote_replay=True)"
-        raise ConfigError("run.replay_addr", run.replay_addr, reason, "name the host:port where that replay listens")
+    for role in ("replay", "logger"):
+        addr = run[f"{role}_addr"]
+        if run[f"remote_{role}"] and "{auto}" in addr:
+            reason = f"is not known to the {role} elsewhere (run.remote_{role}=True)"
+            raise ConfigError(f"run.{role}_addr", addr, reason, f"name the host:port where that {role} listens")
 
 
 def _check_checkpoint(config: Any) -> None:
@@ -151,7 +153,7 @@ def _check_checkpoint(config: Any) -> None:
 def _listening(config: Any) -> tuple[str, ...]:
     if config.run.mode == "serial":
         return ()
-    return ("actor", "logger") if config.run.remote_replay else ("actor", "replay", "logger")
+    return ("actor", *(role for role in ("replay", "logger") if not config.run[f"remote_{role}"]))
 
 
 def _check_logdir(logdir: str) -> None:

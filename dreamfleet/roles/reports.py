@@ -12,7 +12,9 @@ class RoleReports:
     """Sends a role's statistics every `log_every` seconds; a logger that is away never holds the role up."""
 
     def __init__(self, args: elements.Config, name: str, prefix: str):
-        self._client = connect(args, "logger", f"{name}-reports", max_inflight=4)
+        # A replay that joins from elsewhere need not know where the logger is.
+        has_logger = "{auto}" not in args.logger_addr
+        self._client = connect(args, "logger", f"{name}-reports", max_inflight=4) if has_logger else None
         self._prefix = prefix
         self._every_s = args.log_every
         self._next = time.monotonic() + self._every_s
@@ -25,6 +27,8 @@ class RoleReports:
     def send(self, stats: dict) -> None:
         """Sends `stats` under the role's prefix, with the process's own use of resources."""
         self._next = time.monotonic() + self._every_s
+        if not self._client:
+            return
         usage = self._usage.stats() if self._usage else {}
         metrics = {f"{self._prefix}/{k}": v for k, v in {**stats, **_prefixed("usage", usage)}.items()}
         try:
@@ -33,7 +37,8 @@ class RoleReports:
             pass  # the logger is away or behind: these figures are not worth waiting for
 
     def close(self) -> None:
-        self._client.close()
+        if self._client:
+            self._client.close()
 
 
 def _prefixed(prefix: str, metrics: dict) -> dict:

@@ -1,0 +1,77 @@
+"""Moving trees of arrays between processes: `make_server` and `make_client`, over ZeroMQ or over the portal library."""
+
+from pathlib import Path
+
+from dreamfleet.errors import ConfigError
+from dreamfleet.rpc.address import remove_addr, resolve_addr
+from dreamfleet.rpc.client import Client
+from dreamfleet.rpc.future import Future
+from dreamfleet.rpc.keys import make_key
+from dreamfleet.rpc.messages import Reply
+from dreamfleet.rpc.server import Server
+
+__all__ = [
+    "Client",
+    "Future",
+    "Reply",
+    "Server",
+    "make_client",
+    "make_key",
+    "make_server",
+    "remove_addr",
+    "resolve_addr",
+]
+
+
+def make_server(
+    addr: str | int,
+    name: str,
+    *,
+    transport: str = "zmq",
+    key_file: str | Path | None = None,
+    max_message_bytes: int = 1 << 30,
+    max_pending: int = 4096,
+) -> Server:
+    """A server for the role `name`; bind its methods, then start it."""
+    options = {"key_file": key_file, "max_message_bytes": max_message_bytes, "max_pending": max_pending}
+    if transport == "zmq":
+        from dreamfleet.rpc.zmq_server import ZmqServer
+
+        return ZmqServer(str(addr), name, **options)
+    if transport == "portal":
+        from dreamfleet.rpc.portal_server import PortalServer
+
+        return PortalServer(str(addr), name, **options)
+    raise _unknown_transport(transport)
+
+
+def make_client(
+    addr: str | int,
+    name: str,
+    *,
+    peer: str,
+    transport: str = "zmq",
+    key_file: str | Path | None = None,
+    max_inflight: int = 16,
+    threaded: bool = True,
+    meta: bool = True,
+) -> Client:
+    """A client of the role `peer`, which connects in the background.
+
+    Without `threaded` all work happens on the thread of the caller, which has the lowest latency for one call at a time.
+    Without `meta` nothing is added to the data, as plain portal servers need it.
+    """
+    options = {"peer": peer, "key_file": key_file, "max_inflight": max_inflight}
+    if transport == "zmq":
+        from dreamfleet.rpc.zmq_client import InlineZmqClient, ZmqClient
+
+        return (ZmqClient if threaded else InlineZmqClient)(str(addr), name, **options)
+    if transport == "portal":
+        from dreamfleet.rpc.portal_client import PortalClient
+
+        return PortalClient(str(addr), name, has_meta=meta, **options)
+    raise _unknown_transport(transport)
+
+
+def _unknown_transport(transport: str) -> ConfigError:
+    return ConfigError("transport", transport, "is not known", "use zmq or portal")

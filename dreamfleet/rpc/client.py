@@ -1,116 +1,187 @@
-"""The client's side of the interface: calls in flight, their futures, deadlines and what a lost connection does to them.
+"""The client's side of the interface: calls in flight, deadlines, and what a lost connection does to calls.
 
-An engine subclasses `Client`: it sends what `_submit` gives it and reports with `_finish`, `_on_connect`, `_on_disconnect`.
+An engine subclasses `Client`: it sends what `_submit` gives it, and reports through `_finish`, `_note_connected` and
+`_note_lost`, from a thread of its own unless it overrides how to wait.
 """
 
 import abc
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
 from dreamfleet import lifecycle
-from dreamfleet.errors import BadRequest, Closed, DeadlineExceeded, Disconnected
+from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected
 from dreamfleet.rpc.counters import Counters
+from dreamfleet.rpc.future import Future
+from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Failure, Reply
-
-_log = logging.getLogger("dreamfleet.rpc")
-
-
-class Future:
-    """The answer to a call; arrays that were sent may be changed again once it is done."""
-
-    __slots__ = ("_callbacks", "_client", "_error", "_gate", "_is_done", "_reply", "deadline", "is_sent",
-                 "method", "number", "payload", "repeat", "started")  # fmt: skip
-
-    def __init__(self, client: "Client", method: str, payload: Any, repeat: bool, deadline: float | None):
-        self.method, self.payload, self.repeat, self.deadline = method, payload, repeat, deadline
-        self.number = -1
-        self.is_sent = False
-        self.started = time.monotonic()
-        self._client = client
-        self._gate = threading.Lock()  # held until done
-        self._gate.acquire()
-        self._is_done = False
-        self._reply: Reply | None = None
-        self._error: Exception | None = None
-        self._callbacks: list[Callable[[Future], None]] = []
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """Metadata of the reply, once there is one."""
-        return self._reply.meta if self._reply else {}
-
-    def done(self) -> bool:
-        """Whether `result` returns or raises at once."""
-        if not self._is_done:
-            self._client._advance()
-        return self._is_done
-
-    def result(self, timeout_s: float | None = None) -> Any:
-        """The data of the reply; raises what went wrong, or `DeadlineExceeded` after `timeout_s`."""
-        if not self._is_done:
-            self._client._wait(self, timeout_s)
-        if self._error:
-            raise self._error
-        assert self._reply
-        return self._reply.data
-
-    def add_done_callback(self, fn: Callable[["Future"], None]) -> None:
-        """Calls `fn(future)` when done, in the I/O thread, or at once if it already is; it must not block."""
-        with self._client._lock:
-            if not self._is_done:
-                self._callbacks.append(fn)
-                return
-        fn(self)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Blocks until another thread has set the answer; a negative timeout means for ever."""
-        if self._gate.acquire(timeout=timeout_s):
-            self._gate.release()
-        return self._is_done
-
-    def set(self, reply: Reply | None, error: Exception | None) -> None:
-        """Called by the client, once."""
-        with self._client._lock:
-            self._reply, self._error, self._is_done = reply, error, True
-            self.payload = None
-        self._gate.release()
-        for fn in self._callbacks:
-            try:
-                fn(self)
-            except Exception:
-                _log.exception("a callback of %s failed", self.method)
 
 
 class Client(abc.ABC):
-    """Calls the methods of one server, and connects again by itself when the connection is lost."""
+    """Calls the methods of one server; connects again by itself when the connection is lost."""
 
     def __init__(self, name: str, peer: str, max_inflight: int):
         self.name = name
         self.peer = peer
         self.connected = False
-        self.connections = 0
+        self.connections = 0  # how often a connection was made
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
         self._max_inflight = max_inflight
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._inflight: dict[int, Future] = {}  # in the order in which the calls were made
+        self._inflight: dict[int, Future] = {}  # by number, in the order of the calls
         self._numbers = itertools.count()
         self._counters = Counters()
+        self._limited_log = LimitedLog(name)
         self._is_closed = False
 
     def call(
-        self, method: str, data: Any = None, *, meta: dict | None = None, repeat: bool = False,
+        self,
+        method: str,
+        data: Any = None,
+        *,
+        meta: dict[str, Any] | None = None,
+        repeat: bool = False,
         deadline_s: float | None = None,
-    ) -> Future:  # fmt: skip
-        """Calls `method` on the server; blocks only while `max_inflight` calls are unanswered.
+    ) -> Future:
+        """Sends a call, as soon as fewer than `max_inflight` are unanswered and there is a connection.
 
-        A call with `repeat` is sent again after a lost connection; the future of any other one raises `Disconnected`.
+        After a lost connection a call with `repeat` is sent again; the future of any other raises `Disconnected`.
         """
         deadline = None if deadline_s is None else time.monotonic() + deadline_s
-        future = Future(self, method, self._encode(method, data, meta), repeat, deadline)
-        self._enter(future)
+        future = Future(self, method, self._encode(data, meta), repeat, deadline)
+        while not self._enter(future):
+            self._wait_for_room(future)
         self._submit(future)
         return future
+
+    def wait_connected(self, timeout_s: float | None = None) -> bool:
+        """Blocks until there is a connection; returns whether there is one."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        with lifecycle.waiting(f"{self.peer}: connection"):
+            self._block(lambda: self.connected or self._is_closed, until)
+        return self.connected
+
+    def stats(self) -> dict[str, float]:
+        """Rates, mean answer times and depths since the last call."""
+        sums, methods, seconds = self._counters.take()
+        stats = {f"{key}_rate": sums.pop(key, 0) / seconds for key in ("bytes_in", "bytes_out")}
+        stats |= {"late_replies": 0.0, "lost_calls": 0.0, **sums}
+        stats |= {"inflight": len(self._inflight), "connections": self.connections}
+        for method, (calls, waited_s, _) in methods.items():
+            stats[f"{method}/rate"] = calls / seconds
+            stats[f"{method}/wait_ms"] = 1000 * waited_s / calls
+        return stats
+
+    def close(self) -> None:
+        """Ends the connection; whoever waits for an answer gets `Closed`. May be called from any thread."""
+        with self.lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            numbers = list(self._inflight)
+            self._changed.notify_all()
+        for number in numbers:
+            self._finish(number, Closed(f"the connection to {self.peer} was closed during the call"))
+        self._hang_up()
+        self.connected = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def _encode(self, data: Any, meta: dict[str, Any] | None) -> Any:
+        """What the future keeps until it is sent; raises `TypeError` for data that cannot travel."""
+
+    @abc.abstractmethod
+    def _submit(self, future: Future) -> None: ...
+
+    @abc.abstractmethod
+    def _hang_up(self) -> None: ...
+
+    def advance(self) -> None:
+        """Takes in answers that have arrived, where no thread does it."""
+
+    def wait_for(self, future: Future, timeout_s: float | None) -> None:
+        """Blocks until the future is done; raises `DeadlineExceeded` after `timeout_s`, settles it after its deadline."""
+        limits = [] if timeout_s is None else [time.monotonic() + timeout_s]
+        limits += [] if future.deadline is None else [future.deadline]
+        with lifecycle.waiting(f"{self.peer}.{future.method}"):
+            if self._await(future, min(limits, default=None)):
+                return
+        seconds = time.monotonic() - future.started
+        state = "" if self.connected else ", and there is no connection"
+        error = DeadlineExceeded(f"{self.peer}.{future.method} has not answered for {seconds:.1f} s{state}")
+        if future.deadline is None or time.monotonic() < future.deadline:
+            raise error
+        self._finish(future.number, error)
+
+    def _await(self, future: Future, until: float | None) -> bool:
+        return future.wait(None if until is None else until - time.monotonic())
+
+    def _block(self, is_ready: Callable[[], bool], until: float | None) -> None:
+        with self.lock:
+            self._changed.wait_for(is_ready, None if until is None else until - time.monotonic())
+
+    def _enter(self, future: Future) -> bool:
+        """Puts a call in flight if there is room for it."""
+        with self.lock:
+            if self._is_closed:
+                raise Closed(f"the connection to {self.peer} is closed")
+            if not self._has_room():
+                return False
+            future.number = next(self._numbers)
+            self._inflight[future.number] = future
+            return True
+
+    def _has_room(self) -> bool:
+        return len(self._inflight) < self._max_inflight
+
+    def _wait_for_room(self, future: Future) -> None:
+        for other in list(self._inflight.values()):
+            if other.deadline is not None and other.deadline <= time.monotonic():
+                self._finish(other.number, DeadlineExceeded(f"{self.peer}.{other.method} did not answer in time"))
+        with lifecycle.waiting(f"{self.peer}: room for {future.method}"):
+            self._block(lambda: self._has_room() or self._is_closed, future.deadline)
+        if future.deadline is not None and future.deadline <= time.monotonic() and not self._has_room():
+            seconds = time.monotonic() - future.started
+            reason = f"{self._max_inflight} calls of {self.peer} are unanswered"
+            raise DeadlineExceeded(f"{self.peer}: no room for {future.method} within {seconds:.1f} s, {reason}")
+
+    def _finish(self, number: int, outcome: Reply | Failure | Exception) -> None:
+        """Settles a call that is in flight; anything else is a late answer."""
+        with self.lock:
+            future = self._inflight.pop(number, None)
+            if future is not None:
+                if isinstance(outcome, Reply):
+                    future.settle(outcome, None)
+                else:
+                    future.settle(None, outcome.to_error() if isinstance(outcome, Failure) else outcome)
+                self._changed.notify_all()
+        if future is None:
+            self._counters.add("late_replies")
+            return
+        self._counters.add_call(future.method, time.monotonic() - future.started, 0.0)
+        future.run_callbacks()
+
+    def _note_connected(self) -> None:
+        with self.lock:
+            self.connected = True
+            self.connections += 1
+            self._changed.notify_all()
+
+    def _note_lost(self) -> list[Future]:
+        """Fails the calls that were lost with the connection; returns those to send again, oldest first."""
+        with self.lock:
+            self.connected = False
+            lost = [future for future in self._inflight.values() if future.is_sent]
+        for future in lost:
+            future.is_sent = False
+            if not future.repeat:
+                self._counters.add("lost_calls")
+                self._finish(future.number, Disconnected(f"{self.peer} was lost during {future.method}"))
+        return [future for future in lost if future.repeat]

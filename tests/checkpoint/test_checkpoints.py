@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.checkpoint.checkpoint import seal
 from dreamfleet.errors import CheckpointError
 
 
@@ -97,8 +99,6 @@ DAMAGE = {
 
 
 def rewrite(path, **changes):
-    from dreamfleet.checkpoint.checkpoint import seal
-
     document = json.loads((path / "manifest.json").read_bytes())
     del document["crc32"]
     (path / "manifest.json").write_bytes(seal(document | changes))
@@ -117,16 +117,10 @@ def test_damaged_newest_falls_back_with_a_warning(tmp_path, caplog, kind):
     assert found.read("agent")["step"] == 100
     (record,) = caplog.records
     assert newest.name in record.getMessage()
-    assert_matches(reason, record.getMessage())
+    assert re.search(reason, record.getMessage())
     if newest.path.is_dir() and (newest.path / "manifest.json").exists():
         with pytest.raises(CheckpointError, match=reason):
             Checkpoints.load(newest.path)
-
-
-def assert_matches(pattern, text):
-    import re
-
-    assert re.search(pattern, text), text
 
 
 def test_read_notices_damage_after_opening(tmp_path):

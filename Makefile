@@ -1,0 +1,35 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo venv test test-all check lint types bench clean
+
+demo: venv
+	$(BIN)/dreamfleet train --preset cartpole --logdir logdir/demo
+
+venv: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+test: venv
+	$(BIN)/pytest -m 'not learning and not chaos'
+
+test-all: venv
+	$(BIN)/pytest
+
+check: lint types test
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv
+	$(BIN)/pyright
+
+bench: venv
+	$(BIN)/python -m benchmarks.transport --json transport.json
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis logdir
