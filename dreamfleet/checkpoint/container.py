@@ -199,6 +199,6 @@ def _find_dtype(name: str) -> np.dtype:
         dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
     except (ImportError, AttributeError):
         raise ValueError(f"data type {name} is unknown, even to ml_dtypes (if that is installed)") from None
-    if dtype.name != name or dtype.hasobject:
+    if dtype.name != name:
         raise ValueError(f"{name} is not a data type of numbers")
     return dtype

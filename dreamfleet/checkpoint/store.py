@@ -42,7 +42,9 @@ class Checkpoints:
 
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
-        for name in retention.list_names(self._root):
+        with files.reading(self._root):
+            names = retention.list_names(self._root)
+        for name in names:
             try:
                 return _open(self._root / name)
             except CheckpointError as error:

@@ -168,13 +168,17 @@ class Fleet:
             self._on_log(role.spec.name, message["level"], message["text"])
             return
         role.hear(message)
+        if message["kind"] == "failure":
+            # Its process may take a while to end, and others may end because of it before.
+            self._causes.append(Cause(role.spec.name, message["summary"], message["traceback"], message["at"]))
         if message.get("is_terminated") and role.state != "stopping":
             self._on_log(role.spec.name, "warning", "got SIGTERM: asked to stop")
             self.stop(role)
 
     def _suffer(self, role: RoleRecord, cause: Cause) -> None:
         """Deals with an end that nobody asked for."""
-        self._causes.append(cause)
+        if cause not in self._causes:
+            self._causes.append(cause)
         is_stopping = self.state == "stopping"
         verdict = Verdict.GO_ON if is_stopping else role.judge()
         role.life = None

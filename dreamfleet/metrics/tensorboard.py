@@ -1,7 +1,6 @@
 """Writes TensorBoard event files through tensorboardX, without TensorFlow; one of the logger's outputs."""
 
 import logging
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,8 +50,8 @@ class TensorBoardWriter:
             from tensorboardX.event_file_writer import EventsWriter
 
             self._logdir.mkdir(parents=True, exist_ok=True)
-            # File names have a resolution of one second: the process id keeps a restarted logger off the file before.
-            self._events = EventsWriter(str(self._logdir / "events"), filename_suffix=f".{os.getpid()}")
+            # File names count in seconds, and an existing file is overwritten: the suffix keeps restarts apart.
+            self._events = EventsWriter(str(self._logdir / "events"), filename_suffix=f".{time.time_ns()}")
         return self._events
 
     def _summarize(self, name: str, value: np.ndarray | str):

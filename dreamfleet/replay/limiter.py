@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 
 from dreamfleet import lifecycle
-from dreamfleet.errors import Closed
 
 
 class Limiter:
@@ -70,17 +69,15 @@ class Limiter:
         return self.wait_for(lambda: self.may_sample(count), "environments: ratio allows no sample", timeout_s)
 
     def wait_for(self, is_allowed: Callable[[], bool], what: str, timeout_s: float | None = None) -> bool:
-        """Blocks until `is_allowed`, looked at after each insert and sample; returns whether it is."""
+        """Blocks until `is_allowed`, looked at after each insert and sample; False after the timeout or a close."""
         with self._changed:
             if is_allowed():
                 return True
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
             with lifecycle.waiting(what):
                 while not is_allowed():
-                    if self._is_closed:
-                        raise Closed(f"the limiter was closed while waiting for {what}")
                     left = None if deadline is None else deadline - time.monotonic()
-                    if left is not None and left <= 0:
+                    if self._is_closed or (left is not None and left <= 0):
                         return False
                     self._changed.wait(left)
             return True
@@ -104,7 +101,7 @@ class Limiter:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wakes everyone who waits; they get Closed."""
+        """Wakes everyone who waits."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

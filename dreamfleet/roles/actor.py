@@ -43,6 +43,7 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Conf
         workers=args.actor_threads,
         is_full=actor.is_everyone_waiting,
         post_backlog=args.backlog,
+        takes_meta=True,
     )
     with lifecycle.waiting("learner: restored agent"):
         barrier.wait()  # no data before the learner has restored

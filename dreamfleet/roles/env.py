@@ -80,10 +80,12 @@ class EnvWorker:
         try:
             self._acts = self._ask(obs)
         except (Disconnected, DeadlineExceeded) as e:
-            log.warning("%s; starting new episodes", e)
             self._lost += 1
             self._envs.renew_buffers()
             self._acts = self._envs.reset_actions()
+            self._actor.wait_connected()
+            if not lifecycle.stopping():
+                log.warning("%s; starting new episodes", e)
 
     def stats(self) -> dict[str, float]:
         return {"steps_per_s": self._rate.result(), "rebuilds": self._envs.rebuilds, "lost_answers": self._lost}

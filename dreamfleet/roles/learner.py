@@ -24,6 +24,7 @@ log = logging.getLogger("dreamfleet.learner")
 
 PROGRESS_EVERY_S = 1.0
 LOGGER_PATIENCE_S = 1.0
+COUNTS = ("inserts", "samples", "items", "eval_items", "capacity")
 
 
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: elements.Config) -> None:
@@ -56,7 +57,7 @@ class Learner:
         self, agent: Agent, replay: rpc.Client, logger: rpc.Client, args: elements.Config, wait_s: float = WAIT_S
     ):
         self.updates = 0
-        self.counts: dict[str, Any] = {"inserts": 0, "samples": 0, "items": 0, "eval_items": 0}
+        self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
         self._agent = agent
         self._replay = replay
         self._logger = logger

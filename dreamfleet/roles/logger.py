@@ -148,7 +148,7 @@ class LoggerRole:
         if before and now > before["elapsed_s"]:
             progress.update_rate = max(0, sent["updates"] - before["updates"]) / (now - before["elapsed_s"])
         progress.updates = int(sent["updates"])
-        progress.replay_fill = int(sent["items"])
+        progress.replay_fill, progress.replay_capacity = int(sent["items"]), int(sent["capacity"])
         progress.elapsed_s = now
         if sent["inserts"]:
             progress.ratio = sent["samples"] * self._args.batch_length / sent["inserts"]

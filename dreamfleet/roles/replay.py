@@ -12,7 +12,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, ReplayError
+from dreamfleet.errors import BadRequest, Closed, ReplayError
 from dreamfleet.replay import Batch, Limiter, Replay
 from dreamfleet.roles.counts import Counts, CountsFile
 from dreamfleet.roles.options import sequence_length, with_defaults
@@ -95,8 +95,8 @@ class ReplayRole:
         if mark[0] and mark[0] == self._mark[0] and mark[1] <= self._mark[1]:
             self._duplicates += 1
             return rpc.Reply({}, self.counts())
-        if not is_eval.all():
-            self.limiter.wait_insert()
+        if not is_eval.all() and not self.limiter.wait_insert():
+            raise Closed("the replay stops; the batch was not taken")
         for mode, mask in (("train", ~is_eval), ("eval", is_eval)):
             if mask.any():
                 _insert(self._replays[mode], rows, env_ids, mask)
@@ -143,6 +143,7 @@ class ReplayRole:
             "samples": self.limiter.samples,
             "items": len(self._replays["train"]),
             "eval_items": len(self._replays["eval"]),
+            "capacity": getattr(self._replays["train"], "capacity", 0),
         }
 
     def stats(self) -> dict[str, float]:

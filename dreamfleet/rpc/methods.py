@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dreamfleet.rpc.batching import Batcher, Group, PostQueue
-from dreamfleet.rpc.messages import Reply, Request
+from dreamfleet.rpc.messages import Answer, Reply, Request
 
 if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server
@@ -62,14 +62,16 @@ class BatchedMethods:
     def __init__(
         self,
         server: "Server",
-        parsers: dict[str, Callable[[Any], Any]],
+        parsers: dict[str, Callable[..., Any]],
         fn: Callable[[list[Any]], tuple[list[Any], Any]],
         post: Callable[[Any], None] | None,
         workers: int,
+        takes_meta: bool,
         make_batcher: Callable[[Callable[[Group], None]], Batcher],
         post_backlog: int,
     ):
         self._server, self._parsers, self._fn, self._workers = server, parsers, fn, workers
+        self._takes_meta = takes_meta
         self._batcher = make_batcher(self._emit)
         self._posts = PostQueue(f"{server.name}.{'/'.join(parsers)}", post, post_backlog) if post else None
         self._queue: queue.SimpleQueue[tuple[int, Group] | None] = queue.SimpleQueue()
@@ -85,8 +87,9 @@ class BatchedMethods:
 
     def admit(self, request: Request) -> None:
         try:
-            data, _ = self._server.open_request(request)
-            item = self._parsers[request.method](data)
+            data, meta = self._server.open_request(request)
+            parse = self._parsers[request.method]
+            item = parse(data, meta) if self._takes_meta else parse(data)
         except Exception as error:
             self._server.deliver([(request, self._server.make_failure(request, error))])
             return
@@ -122,7 +125,7 @@ class BatchedMethods:
             results, info = self._fn(group.items)
             if len(results) != len(group.items):
                 raise ValueError(f"{len(group.items)} items were answered with {len(results)} replies")
-            answers = [(request, as_reply(result)) for request, result in zip(group.requests, results, strict=True)]
+            answers = [self._answer(*pair) for pair in zip(group.requests, results, strict=True)]
             post_args = (info,)
         except Exception as error:
             answers = [(request, self._server.make_failure(request, error)) for request in group.requests]
@@ -131,6 +134,10 @@ class BatchedMethods:
         self._server.count_calls(group.requests, start, time.monotonic())
         self._server.deliver(answers)
         return post_args
+
+    def _answer(self, request: Request, result: Any) -> Answer:
+        is_refused = isinstance(result, Exception)
+        return request, self._server.make_failure(request, result) if is_refused else as_reply(result)
 
 
 def as_reply(result: Any) -> Reply:

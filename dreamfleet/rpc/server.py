@@ -41,7 +41,7 @@ class Server(abc.ABC):
 
     def bind_batched(
         self,
-        methods: dict[str, Callable[[Any], Any]],
+        methods: dict[str, Callable[..., Any]],
         fn: Callable[[list[Any]], tuple[list[Any], Any]],
         *,
         post: Callable[[Any], None] | None = None,
@@ -50,8 +50,11 @@ class Server(abc.ABC):
         workers: int = 1,
         is_full: Callable[[list[Any]], bool] | None = None,
         post_backlog: int = 8,
+        takes_meta: bool = False,
     ) -> None:
         """Serves `methods` (name -> parser of data into an item) in batches, with `fn(items) -> (replies, info)`.
+
+        A reply that is an exception is the error answer of its item.
 
         `item.rows` counts toward `batch`; items of different `item.group` are batched apart, and `is_full` is asked
         about the waiting items of one group. After its replies, `post(info)` runs in the order of the batches.
@@ -60,7 +63,7 @@ class Server(abc.ABC):
         def make_batcher(emit: Callable) -> Batcher:
             return Batcher(batch, max_wait_ms / 1000, workers, is_full, emit)
 
-        self._add(methods, BatchedMethods(self, methods, fn, post, workers, make_batcher, post_backlog))
+        self._add(methods, BatchedMethods(self, methods, fn, post, workers, takes_meta, make_batcher, post_backlog))
 
     def start(self) -> None:
         """Starts to serve; returns when clients can connect."""

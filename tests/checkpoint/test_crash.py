@@ -21,6 +21,8 @@ def test_kill_at_every_file_operation(tmp_path, caplog):
         assert (checkpoint.read("agent")["params"] == checkpoint.step).all()
         assert checkpoint.read("replay") == {"step": checkpoint.step}
         found.append(checkpoint.step)
+        for path in (logdir / "ckpt").glob("step-*"):
+            Checkpoints.load(path)  # nothing in sight is half there, or half removed
 
         # The next run starts over what was left, and leaves nothing of it behind.
         draft = Checkpoints(logdir, keep=1).draft(3)

@@ -1,0 +1,263 @@
+"""Throughput, latency, idle cost and start-up of the fleet, over ZeroMQ (ours) and over portal (the baseline)."""
+
+import argparse
+import contextlib
+import functools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import elements
+import numpy as np
+import psutil
+
+from benchmarks.report import Case, finish, parse_args
+from dreamfleet import rpc
+from dreamfleet.config import config_args, load_config
+from dreamfleet.launch.combined import combined
+from dreamfleet.launch.factories import make_factories
+from dreamfleet.metrics import read_progress
+
+OBS = {"image": np.zeros((64, 64, 3), np.uint8), "reward": np.float32(0), "is_first": False, "is_last": False}
+
+
+def main() -> None:
+    parser = parse_args(__doc__ or "")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement")
+    parser.add_argument("--role", help=argparse.SUPPRESS)  # this file is also the processes that it measures
+    parser.add_argument("--addr", help=argparse.SUPPRESS)
+    parser.add_argument("--transport", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.role:
+        ROLES[args.role](args.addr, args.transport, args.seconds)
+    else:
+        finish("transport", measure(args.seconds), args.json)
+
+
+def measure(seconds: float) -> list[Case]:
+    """All cases, ours and baseline in turn."""
+    results: dict[str, dict[str, float]] = {}
+    for transport in ("zmq", "portal"):
+        results[transport] = {
+            **measure_server(transport, seconds),
+            **measure_idle(transport, seconds),
+            "pipeline 8x1": measure_pipeline(transport, 8, 1, seconds),
+            "pipeline 2x32": measure_pipeline(transport, 2, 32, seconds),
+            **measure_start(transport),
+        }
+    units = {
+        "pipeline 8x1": ("env steps/s", "higher"),
+        "pipeline 2x32": ("env steps/s", "higher"),
+        "server 8 clients batch 4": ("req/s", "higher"),
+        "server p50 ms": ("ms", "lower"),
+        "server p99 ms": ("ms", "lower"),
+        "idle server cpu %": ("%", "lower"),
+        "idle client cpu %": ("%", "lower"),
+        "16 envs ready s": ("s", "lower"),
+        "first step s": ("s", "lower"),
+    }
+    return [Case(name, *unit, results["zmq"][name], results["portal"][name]) for name, unit in units.items()]
+
+
+class Item:
+    """A request of the batched server: one observation."""
+
+    rows = 1
+    group = 0
+
+    def __init__(self, data: dict):
+        self.data = data
+
+
+def measure_server(transport: str, seconds: float) -> dict[str, float]:
+    """Requests per second and latency of a batched server with 8 client processes."""
+    addr = rpc.resolve_addr("ipc:{auto}", transport)
+    server = rpc.make_server(addr, "server", transport=transport)
+
+    def work(items: list[Item]) -> tuple[list[dict], None]:
+        np.stack([item.data["image"] for item in items])
+        return [{"action": np.int32(0)} for _ in items], None
+
+    server.bind_batched({"act": Item}, work, batch=4, max_wait_ms=5.0)
+    with server, child_processes("client", server.addr, transport, seconds, count=8) as children:
+        latencies = [json.loads(child.communicate()[0]) for child in children]
+    rpc.remove_addr(addr)
+    flat = np.concatenate([np.array(values) for values in latencies])
+    return {
+        "server 8 clients batch 4": len(flat) / seconds,
+        "server p50 ms": float(np.percentile(flat, 50)),
+        "server p99 ms": float(np.percentile(flat, 99)),
+    }
+
+
+def run_client(addr: str, transport: str, seconds: float) -> None:
+    """Calls one after the other for a while; prints the latencies in milliseconds."""
+    client = rpc.make_client(addr, "client", peer="server", transport=transport, max_inflight=1, threaded=False)
+    for _ in range(3):
+        client.call("act", OBS).result()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    latencies = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        client.call("act", OBS).result()
+        latencies.append(1000 * (time.perf_counter() - start))
+    print(json.dumps(latencies))
+    client.close()
+
+
+def measure_idle(transport: str, seconds: float) -> dict[str, float]:
+    """Processor use of a connected server and client that have nothing to do."""
+    addr = rpc.resolve_addr("ipc:{auto}", transport)
+    with child_processes("idle-server", addr, transport, seconds, count=1) as (server,):
+        with child_processes("idle-client", addr, transport, seconds, count=1) as (client,):
+            processes = {"server": psutil.Process(server.pid), "client": psutil.Process(client.pid)}
+            before = {name: process.cpu_times() for name, process in processes.items()}
+            threading.Event().wait(seconds)
+            after = {name: process.cpu_times() for name, process in processes.items()}
+            for child in (client, server):
+                child.communicate("\n")
+    rpc.remove_addr(addr)
+    used = {name: sum(after[name][:2]) - sum(before[name][:2]) for name in processes}
+    return {f"idle {name} cpu %": 100 * value / seconds for name, value in used.items()}
+
+
+def run_idle_server(addr: str, transport: str, seconds: float) -> None:
+    """Serves until its input ends."""
+    server = rpc.make_server(addr, "server", transport=transport)
+    server.bind_batched({"act": Item}, lambda items: ([{} for _ in items], None), batch=1, max_wait_ms=5.0)
+    with server:
+        print("ready", flush=True)
+        sys.stdin.readline()  # the go-ahead of the parent
+        sys.stdin.readline()
+
+
+def run_idle_client(addr: str, transport: str, seconds: float) -> None:
+    """Stays connected until its input ends."""
+    with rpc.make_client(addr, "client", peer="server", transport=transport) as client:
+        client.call("act", OBS).result()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        sys.stdin.readline()
+
+
+@contextlib.contextmanager
+def child_processes(role: str, addr: str, transport: str, seconds: float, count: int) -> Iterator[list]:
+    """Processes of this file in a role, let go together when all are ready."""
+    command = [sys.executable, "-m", "benchmarks.transport", "--role", role, "--addr", addr, "--transport", transport]
+    pipe = subprocess.PIPE
+    children = [
+        subprocess.Popen([*command, "--seconds", str(seconds)], stdin=pipe, stdout=pipe, text=True) for _ in range(count)
+    ]
+    try:
+        for child in children:
+            assert child.stdout and child.stdout.readline().strip() == "ready"
+        for child in children:
+            assert child.stdin
+            child.stdin.write("\n")
+            child.stdin.flush()
+        yield children
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def measure_pipeline(transport: str, workers: int, envs_per_worker: int, seconds: float) -> float:
+    """Environment steps per second of a whole fleet with the random agent, images and train ratio 1."""
+    with running_fleet(transport, workers * envs_per_worker, envs_per_worker, task="dummy_image") as fleet:
+        fleet.wait_step(20 * workers * envs_per_worker)
+        threading.Event().wait(1.0)
+        start, first = time.monotonic(), fleet.step()
+        threading.Event().wait(seconds)
+        return (fleet.step() - first) / (time.monotonic() - start)
+
+
+def measure_start(transport: str) -> dict[str, float]:
+    """Seconds until 16 environment processes are ready, and until the fleet has taken its first step."""
+    start = time.monotonic()
+    with running_fleet(transport, 16, 1, task="dummy_vector") as fleet:
+        fleet.wait_step(1)
+        first = time.monotonic() - start
+        fleet.wait_ready(16)
+        return {"first step s": first, "16 envs ready s": time.monotonic() - start}
+
+
+class Fleet:
+    """A fleet that runs in a process of its own, seen through its log directory."""
+
+    def __init__(self, logdir: Path):
+        self._logdir = logdir
+
+    def step(self) -> int:
+        counts = self._logdir / "replay" / "counts"
+        return read_inserts(counts) if counts.exists() else 0
+
+    def wait_step(self, step: int) -> None:
+        self._wait(lambda: self.step() >= step)
+
+    def wait_ready(self, envs: int) -> None:
+        """Until every environment process has reported that it runs."""
+
+        def is_ready() -> bool:
+            with contextlib.suppress(OSError, ValueError):
+                roles = json.loads((self._logdir / "status.json").read_text())["roles"]
+                return sum(r["state"] == "running" for name, r in roles.items() if name.startswith("env")) >= envs
+            return False
+
+        self._wait(is_ready)
+
+    def _wait(self, condition) -> None:
+        pause = threading.Event()
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline, "the fleet did not get going within 120 s"
+            pause.wait(0.02)
+
+
+def read_inserts(path: Path) -> int:
+    from dreamfleet.roles.counts import CountsFile
+
+    file = CountsFile(path)
+    try:
+        return file.read().inserts
+    finally:
+        file.close()
+
+
+@contextlib.contextmanager
+def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str) -> Iterator[Fleet]:
+    """A fleet with the random agent in the background, stopped and removed at the end."""
+    logdir = Path(tempfile.mkdtemp(prefix="dreamfleet-bench-"))
+    options = {
+        "task": task,
+        "logdir": str(logdir),
+        "replay.capacity": 20_000,
+        "run.envs": envs,
+        "run.envs_per_worker": envs_per_worker,
+        "run.transport": transport,
+        "run.train_ratio": 1.0,
+        "run.save_every": 0.0,
+        "run.report_every": 0.0,
+    }
+    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    command = [sys.executable, "-m", "dreamfleet", "train", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield Fleet(logdir)
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(logdir)
+
+
+ROLES = {"client": run_client, "idle-server": run_idle_server, "idle-client": run_idle_client}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What the roles of these tests do. They tell the test how far they are through their logs."""
+
+import ctypes
+import logging
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from dreamfleet import lifecycle
+
+log = logging.getLogger("dreamfleet.tests")
+
+
+def announce(text: str = "ready") -> None:
+    lifecycle.set_state("running")
+    log.info("%s pid=%d", text, os.getpid())
+
+
+def serve() -> None:
+    """Runs until it is stopped."""
+    announce()
+    lifecycle.wait_stop()
+    log.info("stopped")
+
+
+def wait_at(gate: str) -> None:
+    """Returns when the test opens the gate (a FIFO), whether or not it is asked to stop."""
+    announce()
+    with open(gate, "rb", buffering=0) as file:
+        file.read(1)
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def fail_when_running(text: str) -> None:
+    announce()
+    raise ValueError(text)
+
+
+def fail_at(gate: str, text: str) -> None:
+    wait_at(gate)
+    raise ValueError(text)
+
+
+def fail_on_stop(text: str) -> None:
+    serve()
+    raise ValueError(text)
+
+
+def fail_starts(folder: str, times: int) -> None:
+    """Fails the given number of starts, then serves."""
+    starts = len(list(Path(folder).iterdir()))
+    if starts < times:
+        Path(folder, str(starts)).touch()
+        raise ValueError(f"failed start {starts}")
+    serve()
+
+
+def return_at_once() -> None:
+    announce()
+
+
+def exit_with(code: object) -> None:
+    announce()
+    sys.exit(code)  # pyright: ignore[reportArgumentType]
+
+
+def wait_for(what: str) -> None:
+    """Waits as a role would for another one, until it is stopped."""
+    with lifecycle.waiting(what):
+        serve()
+
+
+def ignore_stop() -> None:
+    announce()
+    threading.Event().wait()
+
+
+def hold_gil() -> None:
+    announce()
+    ctypes.PyDLL(None).pause()
+
+
+def linger() -> None:
+    """Returns, but leaves a thread that keeps the process alive."""
+    announce()
+    threading.Thread(target=threading.Event().wait).start()
+
+
+def fail_and_linger(text: str) -> None:
+    """Fails, but leaves a thread that keeps the process alive."""
+    linger()
+    raise ValueError(text)
+
+
+def start_descendants(then: str = "serve") -> None:
+    """Has a child in its own process group, one in a session of its own, and a fork that exits on its own."""
+    if os.fork() == 0:
+        sys.exit(0)
+    os.wait()
+    command = [sys.executable, "-c", "import signal; signal.pause()"]
+    near = subprocess.Popen(command)
+    far = subprocess.Popen(command, start_new_session=True)
+    announce(f"descendants {near.pid} {far.pid}")
+    if then == "serve":
+        lifecycle.wait_stop()
+    elif then == "hang":
+        threading.Event().wait()
+
+
+def log_and_serve() -> None:
+    log.debug("too small to forward")
+    log.warning("careful: %s", "ü" * 3)
+    logging.getLogger("elsewhere").warning("not ours")
+    print("printed")
+    serve()
+
+
+def draw() -> None:
+    log.info("drew %s %s", random.random(), np.random.random())
+    serve()
+
+
+def look_around() -> None:
+    log.info("cwd=%s variable=%s stdin=%r", Path.cwd(), os.environ.get("A_VARIABLE"), sys.stdin.read())
+    log.info("group=%s session=%s", os.getpgrp() == os.getpid(), os.getsid(0) == os.getpid())
+    serve()

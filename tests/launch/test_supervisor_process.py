@@ -1,0 +1,121 @@
+"""The supervisor as a process of its own: signals, sudden death, and a user's `__main__`."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.distributed
+
+
+class Script:
+    """A running `user_script.py`, read line by line."""
+
+    def __init__(self, logdir: Path, scenario: str):
+        self.logdir = logdir
+        command = [sys.executable, str(Path(__file__).with_name("user_script.py")), str(logdir), scenario]
+        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.lines: list[str] = []
+
+    def read_until(self, *patterns: str) -> list[re.Match]:
+        """Reads until each pattern has matched a line; returns the matches in the order of the patterns."""
+        found: dict[str, re.Match] = {}
+        assert self.popen.stdout
+        for line in self.popen.stdout:
+            self.lines.append(line.rstrip())
+            for pattern in patterns:
+                if match := re.search(pattern, line):
+                    found.setdefault(pattern, match)
+            if len(found) == len(patterns):
+                return [found[pattern] for pattern in patterns]
+        raise AssertionError(f"ended without {set(patterns) - set(found)}: {self.lines}")
+
+    def read_to_end(self) -> int:
+        assert self.popen.stdout
+        self.lines += [line.rstrip() for line in self.popen.stdout]
+        return self.popen.wait(20)
+
+
+@pytest.fixture
+def start_script(tmp_path):
+    scripts = []
+
+    def start(scenario: str) -> Script:
+        scripts.append(Script(tmp_path, scenario))
+        return scripts[-1]
+
+    yield start
+    for script in scripts:
+        script.popen.kill()
+        script.popen.wait()
+        script.popen.stdout.close()
+
+
+def test_factories_of_main_work_and_main_is_not_run_again(start_script):
+    script = start_script("complete")
+    assert script.read_to_end() == 0
+    assert "main|info|hello from main" in script.lines
+    assert script.lines[-1] == "returned|None"
+    assert (script.logdir / "runs_of_main").read_text() == f"{script.popen.pid}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_stops_the_main_role_first(start_script, is_gone, number):
+    script = start_script("stop")
+    ready = script.read_until(r"main\|info\|ready pid=(\d+)", r"other\|info\|ready pid=(\d+)")
+    os.kill(script.popen.pid, number)
+    assert script.read_to_end() == 0
+    stopped = [line for line in script.lines if line.endswith("stopped")]
+    assert stopped == ["main|info|stopped", "other|info|stopped"]
+    assert script.lines[-1] == f"returned|{number.name}"
+    assert all(is_gone(int(match[1])) for match in ready)
+
+
+def test_terminal_interrupt_does_not_reach_the_roles(start_script):
+    script = start_script("stop")
+    script.read_until(r"main\|info\|ready", r"other\|info\|ready")
+    os.killpg(script.popen.pid, signal.SIGINT)
+    assert script.read_to_end() == 0
+    assert "other|info|stopped" in script.lines
+
+
+def test_signal_to_every_process_is_an_orderly_stop(start_script):
+    """What a cluster does when it takes the machine away."""
+    script = start_script("stop")
+    ready = script.read_until(r"main\|info\|ready pid=(\d+)", r"other\|info\|ready pid=(\d+)")
+    for pid in (*(int(match[1]) for match in ready), script.popen.pid):
+        os.kill(pid, signal.SIGTERM)
+    assert script.read_to_end() == 0
+    stopped = [line for line in script.lines if line.endswith("stopped")]
+    assert stopped == ["main|info|stopped", "other|info|stopped"]
+
+
+def test_second_interrupt_kills_at_once(start_script, is_gone):
+    script = start_script("stubborn")
+    (pids,) = script.read_until(r"descendants (\d+) (\d+) pid=(\d+)")
+    os.kill(script.popen.pid, signal.SIGINT)
+    script.read_until(r"supervisor\|info\|stopping: SIGINT")
+    os.kill(script.popen.pid, signal.SIGINT)
+    assert script.read_to_end() == 0
+    assert "supervisor|warning|SIGINT while stopping: killing all roles" in script.lines
+    assert not any("did not stop within" in line for line in script.lines)
+    assert all(is_gone(int(pid)) for pid in pids.groups())
+
+
+def test_nothing_outlives_a_killed_supervisor(start_script, is_gone):
+    """One role stops by itself, one is stopped by SIGSTOP, one does not stop and has descendants."""
+    script = start_script("tree")
+    main, polite, stubborn = script.read_until(
+        r"main\|info\|ready pid=(\d+)",
+        r"polite\|info\|ready pid=(\d+)",
+        r"stubborn\|info\|descendants (\d+) (\d+) pid=(\d+)",
+    )
+    os.kill(int(polite[1]), signal.SIGSTOP)
+    script.popen.kill()
+    pids = [int(pid) for match in (main, polite, stubborn) for pid in match.groups()]
+    assert all(is_gone(pid) for pid in pids)
+    assert "The supervisor is gone" in (script.logdir / "logs/polite.log").read_text()

@@ -1,0 +1,53 @@
+"""A user's script, run by the tests: everything is in `__main__`, without a guard, so running it again would show."""
+
+import os
+import sys
+from pathlib import Path
+
+from dreamfleet import lifecycle
+from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.launch.topology import RoleSpec
+
+logdir, scenario = Path(sys.argv[1]), sys.argv[2]
+with (logdir / "runs_of_main").open("a") as file:
+    file.write(f"{os.getpid()}\n")
+
+GREETING = "hello from main"
+
+
+class Agent:
+    def run(self) -> None:
+        import targets
+
+        targets.log.info(GREETING)
+        if scenario != "complete":
+            targets.serve()
+
+
+def make_agent() -> None:
+    Agent().run()
+
+
+def ignore_stop() -> None:
+    import targets
+
+    targets.start_descendants("hang")
+
+
+def main_in_thread() -> None:
+    lifecycle.set_state("running")
+    lifecycle.wait_stop()
+
+
+specs = [RoleSpec("main", make_agent, is_main=True)]
+if scenario == "tree":
+    specs += [RoleSpec("stubborn", ignore_stop), RoleSpec("polite", "targets:serve")]
+elif scenario == "stop":
+    specs += [RoleSpec("other", "targets:serve")]
+elif scenario == "stubborn":
+    specs = [RoleSpec("main", ignore_stop, is_main=True)]
+
+supervisor = Supervisor(specs, logdir, on_log=lambda *line: print(*line, sep="|", flush=True))
+with supervisor.install_signals():
+    supervisor.run()
+print(f"returned|{supervisor.stop_reason}", flush=True)

@@ -1,0 +1,135 @@
+"""The live block and the plain lines."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dreamfleet.metrics import Progress
+from dreamfleet.metrics.terminal import Terminal
+
+PROGRESS = Progress(
+    step=12_345,
+    total_steps=200_000,
+    score=123.456,
+    eval_score=140.2,
+    env_rate=3012.3,
+    update_rate=12.34,
+    replay_fill=12_345,
+    replay_capacity=100_000,
+    ratio=31.84,
+    target_ratio=32,
+    updates=4321,
+    episodes=321,
+    elapsed_s=75,
+    eta_s=3661,
+)
+
+
+def make_role(state="running", restarts=0, waits=()):
+    waits = [{"what": what, "seconds": seconds} for what, seconds in waits]
+    return {"pid": 1, "state": state, "restarts": restarts, "heartbeat_age_s": 0.1, "waits": waits, "exit": None}
+
+
+STATUS = {
+    "state": "running",
+    "roles": {
+        "agent": make_role(),
+        "replay": make_role(waits=[("learner: ratio", 3.2)]),
+        "logger": make_role(state="restarting", restarts=1),
+        "env0": make_role(waits=[("actor: action", 1.0)]),
+        "env1": make_role(waits=[("actor: action", 1.5)]),
+        "env2": make_role(waits=[("something short", 0.6)]),
+    },
+}
+EXPECTED = [
+    "running",
+    "12,345/200,000 6%",
+    "ETA 1:01:01",
+    "score 123.5",
+    "eval score 140.2",
+    "env steps/s 3.01k",
+    "updates/s 12.3",
+    "episodes 321",
+    "replay 12.3k/100k",
+    "ratio 31.84/32",
+    "5/6 running, 1 restart, restarting: logger",
+    "replay waits for learner: ratio (3.2 s), env0 and 1 more wait for actor: action (1.5 s)",
+]
+
+
+def make_console(width, is_terminal):
+    options = {"color_system": None, "legacy_windows": False, "_environ": {}}
+    return Console(file=io.StringIO(), width=width, height=30, force_terminal=is_terminal, **options)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_shows_everything(is_terminal):
+    console = make_console(120, is_terminal)
+    with Terminal(200_000, console) as terminal:
+        terminal.update(PROGRESS, STATUS)
+    shown = console.file.getvalue()
+    for text in EXPECTED:
+        assert text in shown
+    assert "something short" not in shown
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+def test_fits_the_width(width):
+    console = make_console(width, True)
+    with Terminal(200_000, console) as terminal:
+        terminal.update(PROGRESS, STATUS)
+    lines = console.file.getvalue().splitlines()
+    assert max(len(line) for line in lines if "\x1b" not in line) <= width
+    assert any("━" in line for line in lines)
+    for label in ("score 123.5", "ratio 31.84/32", "ETA 1:01:01", "12,345/200,000"):
+        assert any(label in line for line in lines), label
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_no_width_and_no_content_is_too_odd(is_terminal):
+    odd = [
+        (None, {}),
+        (None, {"state": "starting", "roles": {}}),
+        (Progress(step=5), {"state": "failed", "roles": {"env0": {}}}),
+        (Progress(step=10**15, total_steps=1, score=-1e300, eta_s=1e12, env_rate=1e20, ratio=1e-9), STATUS),
+        (PROGRESS, {"state": "unheard of", "roles": {"x" * 300: make_role(waits=[("[/y]" * 200, 1e9)])}}),
+    ]
+    for width in [1, 2, 3, 5, 10, 20, 49, 50, 51, 500]:
+        with Terminal(100, make_console(width, is_terminal), every_s=0) as terminal:
+            for progress, status in odd:
+                terminal.update(progress, status)
+                terminal.print("[/] text [bold]\n\x1b[31mred\x1b[0m \x1b[")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_print_keeps_the_text_as_it_is(is_terminal):
+    console = make_console(40, is_terminal)
+    with Terminal(0, console) as terminal:
+        terminal.update(PROGRESS, STATUS)
+        terminal.print("env0: [bold]no markup[/] " + "x" * 60)
+    assert "env0: [bold]no markup[/] " + "x" * 60 in console.file.getvalue()
+
+
+def test_plain_lines_are_rare():
+    now = [0.0]
+    console = make_console(80, False)
+    with Terminal(100, console, every_s=10, clock=lambda: now[0]) as terminal:
+        for second in range(25):
+            now[0] = float(second)
+            terminal.update(Progress(step=second, total_steps=100), {"state": "running", "roles": {}})
+        terminal.update(Progress(step=25, total_steps=100), {"state": "stopping", "roles": {}})
+        terminal.update(Progress(step=26, total_steps=100), {"state": "stopping", "roles": {}})
+    lines = console.file.getvalue().splitlines()
+    # Every ten seconds, at the change of state, and the last one when it ends.
+    assert [line.split("step ")[1].split("/")[0] for line in lines] == ["0", "10", "20", "25", "26"]
+    assert lines[3].startswith("stopping | ")
+
+
+def test_runs_without_end_have_no_bar():
+    console = make_console(100, True)
+    with Terminal(0, console) as terminal:
+        terminal.update(Progress(step=1234, elapsed_s=90_061), STATUS)
+    shown = console.file.getvalue()
+    assert "1,234 steps" in shown and "1d 1:01:01 elapsed" in shown
+    assert "━" not in shown and "ETA" not in shown
