@@ -153,7 +153,8 @@ def child_processes(role: str, addr: str, transport: str, seconds: float, count:
     command = [sys.executable, "-m", "benchmarks.transport", "--role", role, "--addr", addr, "--transport", transport]
     pipe = subprocess.PIPE
     children = [
-        subprocess.Popen([*command, "--seconds", str(seconds)], stdin=pipe, stdout=pipe, text=True) for _ in range(count)
+        subprocess.Popen([*command, "--seconds", str(seconds)], stdin=pipe, stdout=pipe, text=True)
+        for _ in range(count)
     ]
     try:
         for child in children:

@@ -37,9 +37,7 @@ def waits(older_than_s: float = 0.0) -> list[dict]:
     now = time.monotonic()
     entries = [(now - since, what) for what, since in list(_waits.values())]
     return [
-        {"what": what, "seconds": round(age, 1)}
-        for age, what in sorted(entries, reverse=True)
-        if age >= older_than_s
+        {"what": what, "seconds": round(age, 1)} for age, what in sorted(entries, reverse=True) if age >= older_than_s
     ]
 
 

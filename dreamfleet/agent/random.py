@@ -12,7 +12,9 @@ from dreamfleet.agent.contract import Batch
 class RandomAgent:
     """Draws every action uniformly from its space (normally where the space is unbounded)."""
 
-    def __init__(self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], config: elements.Config):
+    def __init__(
+        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], config: elements.Config
+    ):
         self.obs_space = obs_space
         self._spaces = {k: s for k, s in act_space.items() if k != "reset"}
         self._rng = np.random.default_rng(config.get("seed", 0))
@@ -48,7 +50,8 @@ class RandomAgent:
     def _sample(self, space: elements.Space, batch_size: int) -> np.ndarray:
         shape = (batch_size, *space.shape)
         if space.discrete:
-            return self._rng.integers(space.low, space.high, shape).astype(space.dtype)
+            high = 2 if space.dtype == bool else space.high
+            return self._rng.integers(space.low, high, shape).astype(space.dtype)
         if np.isfinite(space.low).all() and np.isfinite(space.high).all():
             return self._rng.uniform(space.low, space.high, shape).astype(space.dtype)
         return np.clip(self._rng.normal(size=shape), space.low, space.high).astype(space.dtype)

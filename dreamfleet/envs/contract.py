@@ -18,6 +18,8 @@ STEP_SPACES = {
     "is_terminal": elements.Space(bool),
 }
 RESET_SPACE = elements.Space(bool)
+# Added to the observation and the action on their way to the agent.
+RESERVED_KEYS = {"envid", "is_eval", "reset", "stepid", "consec"}
 
 
 @runtime_checkable
@@ -50,6 +52,11 @@ def check_spaces(env: Env) -> None:
             raise EnvError(f"{type(env).__name__}.obs_space['{key}'] is {given}; it must be {space}")
     if "reset" not in env.act_space:
         raise EnvError(f"{type(env).__name__}.act_space has no 'reset'; add it as {RESET_SPACE}")
+    taken = env.obs_space.keys() & (env.act_space.keys() | RESERVED_KEYS)
+    if taken:
+        raise EnvError(
+            f"{type(env).__name__}.obs_space has {sorted(taken)}, which the action or the transition needs; rename them"
+        )
 
 
 def reset_action(env: Env) -> Act:

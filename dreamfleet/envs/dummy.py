@@ -38,7 +38,7 @@ class Dummy:
     def _obs(self, reward: float, is_first: bool = False, is_last: bool = False) -> dict:
         self._content.flat[0] = self._count % 256
         return {
-            self._kind: self._content,
+            self._kind: self._content.copy(),
             "reward": np.float32(reward),
             "is_first": is_first,
             "is_last": is_last,

@@ -42,8 +42,8 @@ class EnvGroup:
         self._obs = self._allocate()
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        for i in range(len(self._envs)):
+            self._discard(i)
 
     def _step_one(self, i: int, action: dict) -> None:
         try:
@@ -60,7 +60,9 @@ class EnvGroup:
             try:
                 value = obs[key]
             except KeyError:
-                raise EnvError(f"environment {self._ids[i]}: the observation has no '{key}'; it has {sorted(obs)}") from None
+                raise EnvError(
+                    f"environment {self._ids[i]}: the observation has no '{key}'; it has {sorted(obs)}"
+                ) from None
             if np.shape(value) != buffer.shape[1:]:
                 raise EnvError(
                     f"environment {self._ids[i]}: observation '{key}' has shape {np.shape(value)}, "

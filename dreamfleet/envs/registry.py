@@ -9,7 +9,7 @@ from dreamfleet.errors import ConfigError
 
 
 def make_env(task: str, seed: int, options: dict[str, dict] | None = None) -> Env:
-    """Constructs the environment of `task`: `SUITE_NAME` or `module:attr`; `options` holds keyword arguments by suite."""
+    """Constructs the environment of `task`: `SUITE_NAME` or `module:attr`; `options` are keyword arguments by suite."""
     if ":" in task:
         return _from_attribute(task, seed)
     suite, _, name = task.partition("_")
@@ -35,16 +35,20 @@ def _gym(name: str, seed: int) -> Env:
 
     try:
         return FromGymnasium(gymnasium.make(name), seed)
-    except gymnasium.error.UnregisteredEnv as e:
-        raise ConfigError("task", f"gym_{name}", f"is not registered with Gymnasium ({e})", "check the id and the package that brings it") from e
+    except gymnasium.error.Error as e:
+        raise ConfigError(
+            "task", f"gym_{name}", f"cannot be made by Gymnasium ({e})", "check the id and the package that brings it"
+        ) from e
 
 
 def _from_attribute(task: str, seed: int) -> Env:
     module, _, attr = task.partition(":")
     try:
         factory: Any = getattr(importlib.import_module(module), attr)
-    except (ImportError, AttributeError) as e:
-        raise ConfigError("task", task, f"cannot be imported ({e})", "give module:attr of a callable that returns an environment") from e
+    except (ImportError, AttributeError, TypeError, ValueError) as e:  # the last two for `:attr` and `.module:attr`
+        raise ConfigError(
+            "task", task, f"cannot be imported ({e})", "give module:attr of a callable that returns an environment"
+        ) from e
     env = factory()
     if hasattr(env, "observation_space"):
         from dreamfleet.envs.gymnasium import FromGymnasium

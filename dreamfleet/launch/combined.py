@@ -100,7 +100,9 @@ def resolved_addresses(args: elements.Config) -> Iterator[elements.Config]:
         rpc.make_key(key_file(args))
     try:
         # Roles of our own understand more than the documented methods; a remote one may be anyone's.
-        yield elements.Config({**dict(args), **addresses, "portal_meta": not (args.remote_replay or args.remote_logger)})
+        yield elements.Config(
+            {**dict(args), **addresses, "portal_meta": not (args.remote_replay or args.remote_logger)}
+        )
     finally:
         for address in addresses.values():
             rpc.remove_addr(address)

@@ -43,11 +43,10 @@ def serial(
     logger_role = LoggerRole(load_factory(make_logger)(), args)
     for role in (replay_role, logger_role):
         role.restore(Checkpoints(args.logdir))
-    replay, logger = DirectClient(replay_role.methods()), DirectClient(logger_role.methods())
-    actor = Actor(agent, replay, logger, args)
-    act = DirectClient(
-        {"act": _answer(actor, actor.parser.parse_one), "act_many": _answer(actor, actor.parser.parse_many)}
-    )
+    replay, logger = DirectClient("replay", replay_role.methods()), DirectClient("logger", logger_role.methods())
+    actor = Actor(agent, replay, logger, args, send_delay_s=0.0)
+    parsers = {"act": actor.parser.parse_one, "act_many": actor.parser.parse_many}
+    act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in parsers.items()})
     workers = _make_workers(load_factory(make_env_train), load_factory(make_env_eval), act, args)
     learner = Learner(agent, replay, logger, args.update(prefetch=1), wait_s=0.0)
     learner.restore()
@@ -114,9 +113,8 @@ def _stop_on_signals() -> Iterator[list[int]]:
 class DirectClient:
     """Calls a role's handlers in place; arrays are copied, as a message would."""
 
-    connected = True
-
-    def __init__(self, methods: Mapping[str, Callable[[Any, dict], Any]]):
+    def __init__(self, peer: str, methods: Mapping[str, Callable[[Any, dict], Any]]):
+        self.peer = peer
         self._methods = methods
 
     def call(self, method: str, data: Any = None, *, meta: dict | None = None, **_: Any) -> "DirectFuture":

@@ -12,8 +12,8 @@ class Replay(Protocol):
 
     `worker` names the environment that a step came from. `sample` returns arrays [batch, length, ...] with `stepid`
     (20 bytes a row: 16 of segment id, then the row as big-endian uint32; never reused) by which `update` writes back.
-    `len()` is the number of sequence starts that can be sampled. A replay may offer `add_many(batch, workers)` to insert
-    one row of each of several environments at once.
+    `len()` is the number of sequence starts that can be sampled. A replay may offer `add_many(batch, workers)` to
+    insert one row of each of several environments at once.
     """
 
     length: int

@@ -55,7 +55,8 @@ class MemoryReplay:
         self._updates_ignored = 0
 
     def __len__(self) -> int:
-        return sum(self._starts(s) for s in self._all_streams())
+        with self._lock:
+            return sum(self._starts(s) for s in self._all_streams())
 
     def add(self, step: dict, worker: int) -> None:
         self.add_many({k: np.asarray(v)[None] for k, v in step.items()}, [worker])
@@ -67,10 +68,11 @@ class MemoryReplay:
         if len(workers) >= self._num_slots:
             raise ReplayError(f"capacity={self.capacity} cannot hold {len(workers)} environments; raise the capacity")
         with self._lock:
-            self._check(batch)
+            self._check(batch, len(workers))
             streams = [self._streams.setdefault(int(worker), Stream()) for worker in workers]
             self._end_abandoned(streams, batch["is_first"])
-            rows = np.array([self._next_row(stream) for stream in streams])
+            self._make_room(streams)
+            rows = np.array([s.blocks[-1] * BLOCK_ROWS + s.last_rows for s in streams], np.int64)
             for key, column in self._columns.items():
                 column.reshape(-1, *column.shape[2:])[rows] = batch[key]
             for stream in streams:
@@ -144,13 +146,20 @@ class MemoryReplay:
     def _starts(self, stream: Stream) -> int:
         return max(0, stream.rows - self.length + 1)
 
-    def _check(self, batch: Batch) -> None:
+    def _check(self, batch: Batch, num_rows: int) -> None:
+        for key, value in batch.items():
+            if value.shape[:1] != (num_rows,):
+                raise ReplayError(f"'{key}' has shape {value.shape}, but there are {num_rows} workers")
         if not self._columns:
+            if "is_first" not in batch:
+                raise ReplayError(f"the row has no 'is_first'; it has {sorted(batch)}")
             shape = (self._num_slots, BLOCK_ROWS)
             self._columns = {k: np.zeros((*shape, *v.shape[1:]), v.dtype) for k, v in batch.items()}
         missing, extra = self._columns.keys() - batch.keys(), batch.keys() - self._columns.keys()
         if missing or extra:
-            raise ReplayError(f"the row has other keys than the first one: missing {sorted(missing)}, extra {sorted(extra)}")
+            raise ReplayError(
+                f"the row has other keys than the first one: missing {sorted(missing)}, extra {sorted(extra)}"
+            )
         for key, column in self._columns.items():
             value = batch[key]
             if value.shape[1:] != column.shape[2:] or value.dtype != column.dtype:
@@ -166,18 +175,22 @@ class MemoryReplay:
             if streams[i].blocks:
                 self._columns["is_last"][streams[i].blocks[-1], streams[i].last_rows - 1] = True
 
-    def _next_row(self, stream: Stream) -> int:
-        if stream.last_rows == BLOCK_ROWS:
-            if not self._free:
-                self._evict()
-            slot = self._free.pop()
-            stream.blocks.append(slot)
-            stream.last_rows = 0
-            self._order.append((slot, stream))
-            self._serial[slot] = self._next_serial
-            self._slot_of[self._next_serial] = slot
-            self._next_serial += 1
-        return stream.blocks[-1] * BLOCK_ROWS + stream.last_rows
+    def _make_room(self, streams: list[Stream]) -> None:
+        # The block that is evicted for one stream may be the one another was about to write to: hence again.
+        while full := [stream for stream in streams if stream.last_rows == BLOCK_ROWS]:
+            for stream in full:
+                self._open_block(stream)
+
+    def _open_block(self, stream: Stream) -> None:
+        if not self._free:
+            self._evict()
+        slot = self._free.pop()
+        stream.blocks.append(slot)
+        stream.last_rows = 0
+        self._order.append((slot, stream))
+        self._serial[slot] = self._next_serial
+        self._slot_of[self._next_serial] = slot
+        self._next_serial += 1
 
     def _evict(self) -> None:
         slot, stream = self._order.popleft()  # the oldest block is the first of its stream

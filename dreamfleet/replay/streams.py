@@ -21,5 +21,7 @@ def consecutive_batches(
         for index in range(consec):
             start = index * length
             chunk = {k: v[:, start : start + length + context] for k, v in rows.items()}
+            if consec > 1 and context:  # chunks share their context, and a learner may change what it gets
+                chunk = {k: v.copy() for k, v in chunk.items()}
             chunk["consec"] = np.full(chunk["is_first"].shape, index, np.int32)
             yield chunk

@@ -16,7 +16,7 @@ from dreamfleet.roles import transitions
 from dreamfleet.roles.carries import make_carries
 from dreamfleet.roles.options import inference_batch, with_defaults
 from dreamfleet.roles.reports import RoleReports
-from dreamfleet.roles.sender import TransitionSender
+from dreamfleet.roles.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.transitions import ActRequest, Arrays, RequestParser
 from dreamfleet.roles.wiring import connect, serve
 
@@ -29,8 +29,8 @@ DRAIN_S = 2.0
 def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Config) -> None:
     """Serves actions from the moment the learner has restored the agent until the process is asked to stop."""
     args = with_defaults(args)
-    replay = connect(args, "replay", "actor", max_inflight=args.backlog)
-    logger = connect(args, "logger", "actor", max_inflight=32)
+    replay = connect(args, "replay", "actor")
+    logger = connect(args, "logger", "actor")
     reports = RoleReports(args, "actor", "actor")
     actor = Actor(agent, replay, logger, args)
     server = serve(args, "actor")
@@ -47,7 +47,7 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Conf
     )
     with lifecycle.waiting("learner: restored agent"):
         barrier.wait()  # no data before the learner has restored
-    with lifecycle.on_stop(actor.wake.set), server:
+    with lifecycle.on_stop(actor.stop), server:
         log.info("acting at %s, batch %d", server.addr, actor.batch_size)
         while not lifecycle.stopping():
             actor.wait(args.log_every)
@@ -61,7 +61,14 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Conf
 class Actor:
     """The policy behind the server: requests in, answers and transitions out."""
 
-    def __init__(self, agent: Agent, replay: rpc.Client, logger: rpc.Client, args: elements.Config):
+    def __init__(
+        self,
+        agent: Agent,
+        replay: rpc.Client,
+        logger: rpc.Client,
+        args: elements.Config,
+        send_delay_s: float = DELAY_S,
+    ):
         self.batch_size = inference_batch(args)
         self.parser = RequestParser(getattr(agent, "obs_space", None))
         self.wake = threading.Event()
@@ -70,7 +77,7 @@ class Actor:
         num_envs = max(args.envs + args.eval_envs, self.batch_size)
         self._carries = make_carries(agent, args.episode_timeout, 2 * num_envs if args.remote_envs else num_envs)
         self._live = LiveEnvs()
-        self._sender = TransitionSender(replay, logger, args, on_failure=self._fail)
+        self._sender = TransitionSender(replay, logger, args, self._fail, send_delay_s)
         self._failure: Exception | None = None
         self._rate = Rate()
         self._batches = Rate()
@@ -109,6 +116,11 @@ class Actor:
         self.wake.wait(timeout_s)
         if self._failure:
             raise self._failure
+
+    def stop(self) -> None:
+        """Wakes whoever waits, here or in `hand_on`."""
+        self.wake.set()
+        self._sender.close()
 
     def drain(self, timeout_s: float) -> None:
         """Waits for the transitions that are under way to be acknowledged."""

@@ -27,7 +27,9 @@ def parallel_agent(make_agent: bytes | Callable, args: elements.Config) -> None:
         finally:
             lifecycle.request_stop()  # neither side goes on alone
 
-    threads = [threading.Thread(target=run, args=(role,), name=role.__name__) for role in (parallel_learner, parallel_actor)]
+    threads = [
+        threading.Thread(target=run, args=(role,), name=role.__name__) for role in (parallel_learner, parallel_actor)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch, SlotAgent
+from dreamfleet.errors import ConfigError
 
 
 class DictCarries:
@@ -76,11 +77,17 @@ class SlotCarries:
 
     def policy(self, env_ids: Sequence[int], obs: Batch, mode: str) -> tuple[Batch, Batch]:
         """Acts for rows that may be more than the environments: the rows beyond are padding in the scratch slot."""
+        if len(env_ids) > self._num_slots:
+            raise ConfigError(
+                "envs", self._num_slots, f"gives too few slots for a batch of {len(env_ids)} environments", "raise it"
+            )
         rows = len(obs["is_first"])
         slots = np.full(rows, self._num_slots, np.int32)
         is_new = np.ones(rows, bool)
         now = time.monotonic()
         with self._lock:
+            # First, so that none of this batch makes room for another of it.
+            self._seen |= {env_id: now for env_id in env_ids if env_id in self._slots}
             for row, env_id in enumerate(env_ids):
                 is_new[row] = env_id not in self._slots
                 if is_new[row]:
@@ -117,7 +124,8 @@ def make_carries(agent: Any, timeout_s: float, num_slots: int) -> DictCarries | 
 
 def _leaves(tree: Any) -> list:
     if isinstance(tree, dict):
-        return [leaf for key in tree for leaf in _leaves(tree[key])]
+        # Sorted, since an agent may return the keys in another order than `init_policy`.
+        return [leaf for key in sorted(tree) for leaf in _leaves(tree[key])]
     if isinstance(tree, tuple):
         return [leaf for child in tree for leaf in _leaves(child)]
     return [tree]
@@ -125,7 +133,7 @@ def _leaves(tree: Any) -> list:
 
 def _rebuild(tree: Any, leaves: Any) -> Any:
     if isinstance(tree, dict):
-        return {key: _rebuild(value, leaves) for key, value in tree.items()}
+        return {key: _rebuild(tree[key], leaves) for key in sorted(tree)}
     if isinstance(tree, tuple):
         children = [_rebuild(child, leaves) for child in tree]
         return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)

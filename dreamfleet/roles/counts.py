@@ -29,6 +29,7 @@ class CountsFile:
             file.truncate(2 * _SLOT_BYTES)
             self._map = mmap.mmap(file.fileno(), 2 * _SLOT_BYTES)
         self._version = 0
+        self.read()  # a write continues the versions of the file
 
     def read(self) -> Counts:
         """The newest counts that were written whole, or zeros."""

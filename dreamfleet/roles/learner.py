@@ -151,7 +151,11 @@ class Learner:
 
     def log(self) -> None:
         """Sends what the agent and the learner measured since the last time."""
-        metrics = {**self._metrics.result(), "learner/updates": self.updates, "learner/updates_per_s": self._rate.result()}
+        metrics = {
+            **self._metrics.result(),
+            "learner/updates": self.updates,
+            "learner/updates_per_s": self._rate.result(),
+        }
         metrics |= {f"learner/replay/{k}": v for k, v in self._replay.stats().items()}
         self._tell(metrics)
 

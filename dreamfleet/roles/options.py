@@ -21,7 +21,7 @@ DEFAULTS = {
     "consec_report": 1,
     "envs_per_worker": 1,
     "actor_wait_ms": 5.0,
-    "backlog": 8,
+    "backlog": 32,
     "act_timeout": 600.0,
     "episode_timeout": 180.0,
     "prefetch": 2,
@@ -56,7 +56,7 @@ def with_defaults(args: elements.Config) -> elements.Config:
 
 def expand_logdir(logdir: str) -> str:
     """Fills in the home directory and `{timestamp}`."""
-    return str(Path(str(logdir).format(timestamp=elements.timestamp())).expanduser())
+    return str(Path(str(logdir).replace("{timestamp}", elements.timestamp())).expanduser())
 
 
 def key_file(args: elements.Config) -> str:
@@ -65,12 +65,9 @@ def key_file(args: elements.Config) -> str:
 
 
 def inference_batch(args: elements.Config) -> int:
-    """Observations in one inference batch: `actor_batch`, or half of the environments, never more than there are."""
-    if args.actor_batch <= 0:
-        return max(1, args.envs // 2, args.envs_per_worker)
-    if args.remote_envs:
-        return args.actor_batch
-    return min(args.actor_batch, args.envs + args.eval_envs)
+    """Observations in one inference batch: `actor_batch`, or half of the environments, never more than are known."""
+    batch = args.actor_batch if args.actor_batch > 0 else max(args.envs // 2, args.envs_per_worker)
+    return max(1, batch if args.remote_envs else min(batch, args.envs + args.eval_envs))
 
 
 def sequence_length(args: elements.Config) -> int:

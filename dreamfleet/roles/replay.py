@@ -32,7 +32,9 @@ def parallel_replay(
 ) -> None:
     """Serves the training and the evaluation replay until the process is asked to stop."""
     args = with_defaults(args)
-    role = ReplayRole(load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), args)
+    role = ReplayRole(
+        load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), args
+    )
     role.restore(Checkpoints(args.logdir))
     server = serve(args, "replay")
     for method, fn in role.methods().items():
@@ -185,9 +187,21 @@ def _insert(replay: Any, rows: Batch, env_ids: list[int], mask: np.ndarray) -> N
         env_ids = [env_id for env_id, is_in in zip(env_ids, mask, strict=True) if is_in]
     try:
         if hasattr(replay, "add_many"):
-            replay.add_many(rows, env_ids)
+            for part, part_ids in _split_turns(rows, env_ids):
+                replay.add_many(part, part_ids)
         else:
             for i, env_id in enumerate(env_ids):
                 replay.add({k: v[i] for k, v in rows.items()}, env_id)
     except ReplayError as e:
         raise BadRequest(str(e)) from e
+
+
+def _split_turns(rows: Batch, env_ids: list[int]) -> Iterator[tuple[Batch, list[int]]]:
+    """Parts of the rows, in order, in which every environment is there once."""
+    start, seen = 0, set()
+    for i, env_id in enumerate(env_ids):
+        if env_id in seen:
+            yield {k: v[start:i] for k, v in rows.items()}, env_ids[start:i]
+            start, seen = i, set()
+        seen.add(env_id)
+    yield ({k: v[start:] for k, v in rows.items()} if start else rows), env_ids[start:]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dreamfleet.errors import BadRequest
+from dreamfleet.roles.channel import Arrays, join_rows
 
-Arrays = dict[str, np.ndarray]
 FLAGS = ("is_first", "is_last", "is_terminal")
 
 
@@ -38,7 +38,7 @@ class RequestParser:
 
     def __init__(self, obs_space: dict | None = None):
         self._specs: dict[bool, dict[str, tuple]] = {}  # by is_eval: key -> (dtype, shape)
-        self._spaces = {k: (s.dtype, s.shape) for k, s in (obs_space or {}).items()}
+        self._spaces = {k: (np.dtype(s.dtype), s.shape) for k, s in (obs_space or {}).items()}
         self._sessions: dict[int, str] = {}
         self._replaced: set[str] = set()
         self._lock = threading.Lock()
@@ -54,7 +54,8 @@ class RequestParser:
 
     def _parse(self, obs: Arrays, meta: dict, is_single: bool) -> ActRequest:
         env_ids, is_eval = obs.pop("envid"), obs.pop("is_eval")
-        if env_ids.ndim != 1 or env_ids.dtype.kind not in "iu" or not len(env_ids) or (env_ids < 0).any():
+        # As int64, in which the unsigned ids that are too large for it turn negative.
+        if env_ids.ndim != 1 or env_ids.dtype.kind not in "iu" or not len(env_ids) or (env_ids.astype(int) < 0).any():
             raise BadRequest(f"'envid' must be non-negative integers, one per environment; got {env_ids!r}")
         if is_eval.shape != env_ids.shape or is_eval.any() != is_eval.all():
             raise BadRequest(f"'is_eval' must be the same for all environments of a message; got {is_eval!r}")
@@ -79,6 +80,7 @@ class RequestParser:
                 raise BadRequest(
                     f"observation '{key}' is {value.dtype.name}{value.shape}, expected {dtype.name}{(rows, *shape)}"
                 )
+        self._specs[request.is_eval] = spec  # not before it was kept: a bad first request must not rule out good ones
 
     def _first_spec(self, request: ActRequest) -> dict[str, tuple]:
         """What later requests must look like: the agent's spaces where it has some, else this first request."""
@@ -86,10 +88,11 @@ class RequestParser:
             value = request.obs.get(key)
             if value is None or value.ndim != 1 or value.dtype.kind != ("f" if key == "reward" else "b"):
                 raise BadRequest(f"the observation needs '{key}' as {'a float' if key == 'reward' else 'a bool'}")
-        spec = {k: (v.dtype, v.shape[1:]) for k, v in request.obs.items() if k.startswith("log/") or not self._spaces}
-        spec |= {k: v for k, v in self._spaces.items() if not k.startswith("log/")}
-        self._specs[request.is_eval] = spec
-        return spec
+        given = {k: (v.dtype, v.shape[1:]) for k, v in request.obs.items()}
+        if not self._spaces:
+            return given
+        own = {k: v for k, v in given.items() if k.startswith("log/") or k in (*FLAGS, "reward")}
+        return own | {k: v for k, v in self._spaces.items() if not k.startswith("log/")}
 
     def _check_session(self, env_ids: list[int], session: str | None) -> None:
         if session is None:
@@ -108,8 +111,9 @@ class RequestParser:
 def _checked_dict(data: object) -> dict:
     if not isinstance(data, dict) or not {"envid", "is_eval"} <= data.keys():
         raise BadRequest("a request for an action is a dict with 'envid', 'is_eval' and the observation")
-    if any(isinstance(value, (str, bytes, dict, list, type(None))) for value in data.values()):
-        raise BadRequest("an observation holds arrays and numbers only")
+    for key, value in data.items():
+        if isinstance(value, (str, bytes, dict, list, type(None))):
+            raise BadRequest(f"an observation holds arrays and numbers only; '{key}' is {type(value).__name__}")
     return data
 
 
@@ -118,7 +122,7 @@ def join(requests: list[ActRequest]) -> tuple[list[int], Arrays]:
     if len(requests) == 1:
         return requests[0].env_ids, requests[0].obs
     env_ids = [env_id for request in requests for env_id in request.env_ids]
-    return env_ids, {k: np.concatenate([r.obs[k] for r in requests]) for k in requests[0].obs}
+    return env_ids, join_rows([request.obs for request in requests])
 
 
 def pad(obs: Arrays, batch_size: int) -> Arrays:
@@ -147,7 +151,8 @@ def make_transition(env_ids: list[int], is_eval: bool, obs: Arrays, acts: Arrays
     """What happened to each environment: the observation and what the agent answered to it, with all `log/` keys."""
     rows = len(env_ids)
     header = {"envid": np.array(env_ids, np.int64), "is_eval": np.full(rows, is_eval)}
-    return {**header, **obs, **acts, **outs}
+    answer = {k: v for k, v in {**acts, **outs}.items() if k not in ("reset", "stepid")}
+    return {**header, **obs, **answer}
 
 
 def for_replay(transition: Arrays) -> Arrays:

@@ -15,7 +15,9 @@ def serve(args: elements.Config, role: str) -> rpc.Server:
     return rpc.make_server(args[f"{role}_addr"], role, transport=args.transport, key_file=key_file(args))
 
 
-def connect(args: elements.Config, role: str, name: str, *, max_inflight: int = 16, threaded: bool = True) -> rpc.Client:
+def connect(
+    args: elements.Config, role: str, name: str, *, max_inflight: int = 16, threaded: bool = True
+) -> rpc.Client:
     """A client of the role, called `name` on the other side."""
     return rpc.make_client(
         args[f"{role}_addr"],

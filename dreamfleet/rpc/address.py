@@ -48,7 +48,9 @@ def check_ipc(addr: str) -> str:
     if not path.startswith("/"):
         raise ConfigError("addr", addr, "is not an absolute path", "use ipc:/path, or ipc:{auto} for a private one")
     if len(path.encode()) > _IPC_LIMIT:
-        raise ConfigError("addr", addr, f"is longer than {_IPC_LIMIT} bytes", "choose a shorter path, or a shorter TMPDIR")
+        raise ConfigError(
+            "addr", addr, f"is longer than {_IPC_LIMIT} bytes", "choose a shorter path, or a shorter TMPDIR"
+        )
     return addr
 
 
@@ -66,7 +68,9 @@ def bind_host(host: str) -> str:
     try:
         return socket.gethostbyname(host) if host[0] != "[" else host
     except OSError:
-        raise ConfigError("addr", host, "is not a host that can be listened on", "use an address of this host") from None
+        raise ConfigError(
+            "addr", host, "is not a host that can be listened on", "use an address of this host"
+        ) from None
 
 
 def connect_host(host: str) -> str:

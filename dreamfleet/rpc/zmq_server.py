@@ -13,7 +13,7 @@ from zmq.utils import z85
 from dreamfleet.errors import BadRequest, ConfigError
 from dreamfleet.rpc import address, codec, wire, zmq_socket
 from dreamfleet.rpc.keys import load_key
-from dreamfleet.rpc.messages import Answer, Failure, Request
+from dreamfleet.rpc.messages import Answer, Request
 from dreamfleet.rpc.server import Server
 from dreamfleet.rpc.wakeup import Wakeup
 
@@ -27,9 +27,7 @@ _ENGINE_LIMIT = codec.MAX_BYTES + (1 << 20)  # larger frames end the connection;
 class ZmqServer(Server):
     """Serves on `ipc:` sockets, and on TCP with CURVE encryption for peers that hold the key."""
 
-    def __init__(
-        self, addr: str, name: str, *, key_file: str | Path | None, max_message_bytes: int, max_pending: int
-    ):
+    def __init__(self, addr: str, name: str, *, key_file: str | Path | None, max_message_bytes: int, max_pending: int):
         super().__init__(addr, name, max_pending)
         self._max_bytes = max_message_bytes
         self._endpoint = zmq_socket.make_endpoint(addr, is_server=True)
@@ -133,7 +131,9 @@ class ZmqServer(Server):
             self._authenticate()
         if self._monitor in ready:
             zmq_socket.read_event(self._monitor)
-            self._limited_log.warning("handshake", "refused a connection that does not speak our protocol or has no key")
+            self._limited_log.warning(
+                "handshake", "refused a connection that does not speak our protocol or has no key"
+            )
         self.flush()
 
     def _timeout_ms(self) -> int:

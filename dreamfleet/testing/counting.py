@@ -160,7 +160,7 @@ class CountingAgent:
 
 
 def check_sequences(data: Batch) -> None:
-    """Raises unless every sequence is contiguous, of one environment, with the right action and outputs in each row."""
+    """Raises unless every sequence is contiguous, of one environment, each row with the action and contents of its step."""
     step, env, life, episode = (data[k].astype(np.int64) for k in ("step", "env", "life", "episode"))
     is_first, is_last = data["is_first"], data["is_last"]
     assert (env == env[:, :1]).all(), f"a sequence mixes environments: {env.tolist()}"
@@ -170,5 +170,9 @@ def check_sequences(data: Batch) -> None:
     assert (is_last[:, :-1] == is_first[:, 1:]).all(), "an episode has no last row before the next first one"
     assert (data["action"] == expected_action(env, step)).all(), "an action is not the one given to its observation"
     assert (data["echo"] == step * 10).all(), "an output is not the one made with its observation"
+    assert (data["reward"] == (step > 0)).all(), "a reward is not the one of its step"
+    if "image" in data:
+        pixels = (step % 256).astype(np.uint8)[..., None, None, None]
+        assert (data["image"] == pixels).all(), "an image is not the one of its step"
     flat = data["stepid"].reshape(len(step), -1, data["stepid"].shape[-1])
     assert all(len({bytes(row) for row in rows}) == len(rows) for rows in flat), "a step id is repeated in a sequence"

@@ -1,0 +1,133 @@
+"""Ordered delivery of batches to another role, joined into larger messages."""
+
+import itertools
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from dreamfleet import lifecycle, rpc
+from dreamfleet.errors import DreamfleetError
+
+Arrays = dict[str, np.ndarray]
+
+FULL_ROWS = 64  # a message with as many rows does not wait for more
+
+
+class Channel:
+    """Sends batches of rows with one method of a client; at most `backlog` of them are unacknowledged.
+
+    A small message costs as much as a large one, so a batch waits up to `delay_s` for others to be sent with it; without
+    a delay it is sent at once by whoever brings it. `on_done` is told the outcome of every message.
+    """
+
+    def __init__(
+        self,
+        client: rpc.Client,
+        method: str,
+        *,
+        backlog: int,
+        delay_s: float,
+        repeat: bool,
+        make_meta: Callable[[], dict],
+        on_done: Callable[[rpc.Future], None],
+    ):
+        self._client = client
+        self._method = method
+        self._backlog = backlog
+        self._delay_s = delay_s
+        self._repeat = repeat
+        self._make_meta = make_meta
+        self._on_done = on_done
+        self._waiting: list[Arrays] = []
+        self._waiting_rows = 0
+        self._unacknowledged = 0  # batches
+        self._is_closed = False
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)  # for whoever waits for room
+        self._arrived = threading.Condition(lock)  # for the sending thread
+        if delay_s:
+            threading.Thread(target=self._run, name=f"{method}-channel", daemon=True).start()
+
+    @property
+    def unacknowledged(self) -> int:
+        return self._unacknowledged
+
+    def put(self, batch: Arrays, timeout_s: float | None = None) -> bool:
+        """Takes a batch as soon as there is room; returns whether there was within the timeout."""
+        with self._changed:
+            if not self._has_room() and not self._wait(self._has_room, timeout_s, "room for transitions"):
+                return False
+            self._waiting.append(batch)
+            self._unacknowledged += 1
+            self._waiting_rows += len(batch["envid"])
+            if self._delay_s and (len(self._waiting) == 1 or self._waiting_rows >= FULL_ROWS):
+                self._arrived.notify()
+        if not self._delay_s:
+            self._send(self._take())
+        return True
+
+    def clear(self) -> None:
+        """Drops what was not sent yet."""
+        with self._changed:
+            self._unacknowledged -= len(self._waiting)
+            self._take()
+
+    def drain(self, timeout_s: float) -> None:
+        """Waits until everything is acknowledged."""
+        with self._changed:
+            self._wait(lambda: not self._unacknowledged, timeout_s, "acknowledgement of the last transitions")
+
+    def close(self) -> None:
+        """Lets nobody wait any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            self._arrived.notify()
+
+    def _has_room(self) -> bool:
+        return self._unacknowledged < self._backlog or self._is_closed
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float | None, what: str) -> bool:
+        with lifecycle.waiting(f"{self._client.peer}: {what}"):
+            return self._changed.wait_for(condition, timeout_s)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            with self._arrived:
+                self._arrived.wait_for(lambda: self._waiting or self._is_closed)
+                self._arrived.wait_for(lambda: self._waiting_rows >= FULL_ROWS or self._is_closed, self._delay_s)
+                batches = self._take()
+            self._send(batches)
+
+    def _send(self, batches: list[Arrays]) -> None:
+        # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.
+        for _, group in itertools.groupby(batches, key=lambda batch: batch.keys()):
+            run = list(group)
+            message = run[0] if len(run) == 1 else join_rows(run)
+            future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
+            future.add_done_callback(lambda future, count=len(run): self._finish(future, count))
+
+    def _take(self) -> list[Arrays]:
+        batches, self._waiting, self._waiting_rows = self._waiting, [], 0
+        return batches
+
+    def _finish(self, future: rpc.Future, count: int) -> None:
+        self._on_done(future)
+        with self._changed:
+            self._unacknowledged -= count
+            self._changed.notify_all()
+
+
+def join_rows(batches: list[Arrays]) -> Arrays:
+    """The rows of several batches, one after the other."""
+    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+
+
+def is_failed(future: rpc.Future) -> DreamfleetError | None:
+    """The error of a future that is done, if it has one."""
+    try:
+        future.result()
+    except DreamfleetError as error:
+        return error
+    return None

@@ -1,0 +1,170 @@
+"""A small fleet of counting environments and a checking agent, for tests on real processes."""
+
+import contextlib
+import functools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import elements
+import psutil
+
+from dreamfleet.launch.combined import combined
+from dreamfleet.metrics import make_writers
+from dreamfleet.replay import MemoryReplay, consecutive_batches
+from dreamfleet.roles.counts import CountsFile
+from dreamfleet.testing import CountingAgent, CountingEnv
+
+DEADLINE_S = 120.0
+
+
+def make_args(logdir: Path, **options) -> elements.Config:
+    """Arguments of a fleet that is small and quick to train."""
+    defaults = {
+        "logdir": str(logdir),
+        "actor_addr": "ipc:{auto}",
+        "replay_addr": "ipc:{auto}",
+        "logger_addr": "ipc:{auto}",
+        "actor_batch": -1,
+        "actor_threads": 1,
+        "agent_process": True,
+        "envs": 3,
+        "eval_envs": 1,
+        "remote_envs": False,
+        "remote_replay": False,
+        "batch_size": 4,
+        "batch_length": 8,
+        "report_length": 4,
+        "report_every": 0.5,
+        "save_every": 0.5,
+        "log_every": 0.5,
+        "report_batches": 1,
+        "from_checkpoint": "",
+        "from_checkpoint_regex": ".*",
+        "steps": 1500,
+        "train_ratio": 8.0,
+    }
+    return elements.Config({**defaults, **options})
+
+
+def make_factories(args: elements.Config, make_agent: Callable = CountingAgent, make_env: Callable = CountingEnv) -> tuple:
+    """The factories of `combined`, in its order."""
+    length = args.get("consec_train", 1) * args.batch_length + args.get("replay_context", 1)
+    make_replay = functools.partial(MemoryReplay, length, 5000)
+    make_stream = functools.partial(_make_stream, dict(args))
+    make_logger = functools.partial(_make_logger, args.logdir)
+    return make_agent, make_replay, make_replay, make_env, make_env, make_stream, make_logger
+
+
+def _make_stream(args: dict, replay, mode: str):
+    is_train = mode == "train"
+    return consecutive_batches(
+        replay,
+        mode,
+        batch_size=args["batch_size"],
+        length=args["batch_length"] if is_train else args["report_length"],
+        consec=args.get("consec_train", 1) if is_train else 1,
+        context=args.get("replay_context", 1),
+    )
+
+
+def _make_logger(logdir: str) -> elements.Logger:
+    return elements.Logger(elements.Counter(), make_writers(["jsonl"], logdir, 15))
+
+
+def eventually(condition: Callable, what: str):
+    """Waits until `condition` returns something true, and returns that."""
+    pause = threading.Event()
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+        pause.wait(0.02)
+    return result
+
+
+class RunningFleet:
+    """A fleet in the background, seen and disturbed from outside."""
+
+    def __init__(self, factories: tuple, args: elements.Config):
+        self.args = args
+        self.logdir = Path(args.logdir)
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(factories,))
+        self.thread.start()
+
+    def _run(self, factories: tuple) -> None:
+        try:
+            combined(*factories, self.args)
+        except BaseException as e:
+            self.error = e
+
+    def join(self) -> None:
+        """Waits for the end of the run and raises what it raised."""
+        self.thread.join(DEADLINE_S)
+        assert not self.thread.is_alive(), f"the run does not end: {self.status()}"
+        if self.error:
+            raise self.error
+
+    def step(self) -> int:
+        return read_inserts(self.logdir)
+
+    def wait_step(self, step: int) -> None:
+        def is_there() -> bool:
+            assert self.thread.is_alive(), f"the run ended before step {step}: {self.error}"
+            return self.step() >= step
+
+        eventually(is_there, f"step {step}")
+
+    def wait_role(self, name: str, condition: Callable[[dict], bool]) -> dict:
+        """Waits until the status of a role fulfils the condition, and returns it."""
+
+        def look() -> dict | None:
+            role = self.status()["roles"].get(name, {})
+            return role if role and condition(role) else None
+
+        return eventually(look, f"role {name}")
+
+    def status(self) -> dict:
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.logdir / "status.json").read_text())
+        return {"roles": {}}
+
+    def kill(self, name: str) -> int:
+        """Kills a running role with SIGKILL; returns its former pid."""
+        role = self.wait_role(name, lambda role: role["state"] == "running")
+        psutil.Process(role["pid"]).kill()
+        return role["pid"]
+
+
+@contextlib.contextmanager
+def running_fleet(args: elements.Config, *factories_args, **factories_kwargs) -> Iterator[RunningFleet]:
+    """Runs a fleet in the background; at the end of the block it must be over, and no process may be left."""
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    fleet = RunningFleet(make_factories(args, *factories_args, **factories_kwargs), args)
+    try:
+        yield fleet
+        fleet.join()
+    finally:
+        left = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+        for process in left if fleet.thread.is_alive() else []:
+            process.kill()
+        fleet.thread.join(DEADLINE_S)
+    assert not [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+
+
+def read_inserts(logdir: Path) -> int:
+    """The steps that a run has committed so far."""
+    path = logdir / "replay" / "counts"
+    if not path.exists():
+        return 0
+    file = CountsFile(path)
+    try:
+        return file.read().inserts
+    finally:
+        file.close()
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

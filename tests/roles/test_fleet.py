@@ -1,0 +1,88 @@
+"""Whole fleets on real processes: every sequence contiguous, every carry right, and runs that end and resume."""
+
+import functools
+
+import pytest
+from fleet import make_args, make_factories, read_inserts, read_jsonl, running_fleet
+
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.launch.serial import run_serial
+from dreamfleet.testing import CountingAgent, CountingEnv
+
+pytestmark = pytest.mark.distributed
+
+
+@pytest.mark.parametrize("transport", ["zmq", "portal"])
+@pytest.mark.parametrize("carry_kind", ["array", "list"])
+def test_counting_agent_finds_nothing_wrong(tmp_path, transport, carry_kind):
+    args = make_args(tmp_path, transport=transport)
+    with running_fleet(args, functools.partial(CountingAgent, carry_kind)) as fleet:
+        fleet.join()
+        assert fleet.status()["state"] == "done"
+    checkpoint = Checkpoints(tmp_path).latest()
+    assert checkpoint is not None
+    assert checkpoint.step >= args.steps
+    assert int(checkpoint.read("agent")["trained"]) == checkpoint.manifest["updates"] > 50
+    assert set(checkpoint.parts) == {"agent", "replay", "logger"}
+
+
+@pytest.mark.parametrize("options", [{"consec_train": 2}, {"envs_per_worker": 3, "envs": 6}, {"actor_threads": 2}])
+def test_other_shapes_of_a_fleet(tmp_path, options):
+    with running_fleet(make_args(tmp_path, **options)) as fleet:
+        fleet.join()
+    assert read_inserts(tmp_path) >= 1500
+
+
+def test_agent_in_a_thread_over_tcp(tmp_path):
+    addresses = dict.fromkeys(("actor_addr", "replay_addr", "logger_addr"), "localhost:{auto}")
+    with running_fleet(make_args(tmp_path, agent_process=False, **addresses)) as fleet:
+        fleet.join()
+    assert (tmp_path / "run.key").stat().st_mode & 0o777 == 0o600
+    assert Checkpoints(tmp_path).latest() is not None
+
+
+def test_scores_of_train_and_eval_are_apart(tmp_path):
+    make_env = functools.partial(CountingEnv, length=5)
+    with running_fleet(make_args(tmp_path), make_env=make_env) as fleet:
+        fleet.join()
+    scores = read_jsonl(tmp_path / "scores.jsonl")
+    train = [line["episode/score"] for line in scores if "episode/score" in line]
+    evaluation = [line["eval_episode/score"] for line in scores if "eval_episode/score" in line]
+    assert len(train) > 100 and set(train) == {5.0}
+    assert len(evaluation) > 10 and set(evaluation) == {5.0}
+    metrics = {key for line in read_jsonl(tmp_path / "metrics.jsonl") for key in line}
+    assert {"train/updates", "report/reported", "eval/reported", "episode/log/double/max"} <= metrics
+
+
+def test_running_again_resumes(tmp_path):
+    with running_fleet(make_args(tmp_path, steps=600)) as fleet:
+        fleet.join()
+    first = Checkpoints(tmp_path).latest()
+    with running_fleet(make_args(tmp_path, steps=1500)) as fleet:
+        fleet.join()
+    second = Checkpoints(tmp_path).latest()
+    assert first and second
+    assert second.manifest["updates"] > first.manifest["updates"] > 0
+    assert second.step >= 1500 and first.step < 1500
+    assert int(second.read("agent")["trained"]) == second.manifest["updates"]
+    samples = second.manifest["replay"]["samples"]
+    assert samples - second.manifest["updates"] * 4 <= 3 * 4, "samples that were asked for ahead are the only surplus"
+
+
+def test_a_run_ends_after_its_duration(tmp_path):
+    with running_fleet(make_args(tmp_path, steps=0, duration=3.0)) as fleet:
+        fleet.join()
+    checkpoint = Checkpoints(tmp_path).latest()
+    assert checkpoint and checkpoint.manifest["elapsed_s"] >= 3.0
+
+
+def test_serial_is_the_same_for_a_seed(tmp_path):
+    def run(name: str) -> tuple:
+        args = make_args(tmp_path / name, steps=800)
+        run_serial(*make_factories(args), args)
+        checkpoint = Checkpoints(tmp_path / name).latest()
+        assert checkpoint
+        replay = checkpoint.read("replay")["train"]["streams"]
+        return checkpoint.manifest["updates"], [[s["step"].tolist(), s["action"].tolist()] for s in replay]
+
+    assert run("first") == run("second")
