@@ -139,10 +139,13 @@ class RunningFleet:
 
 
 @contextlib.contextmanager
-def running_fleet(args: elements.Config, *factories_args, **factories_kwargs) -> Iterator[RunningFleet]:
-    """Runs a fleet in the background; at the end of the block it must be over, and no process may be left."""
+def running_fleet(args: elements.Config, *parts, factories: tuple = (), **options) -> Iterator[RunningFleet]:
+    """Runs a fleet in the background; at the end of the block it must be over, and no process may be left.
+
+    It is made of `factories`, or of what `make_factories` makes of the other arguments.
+    """
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    fleet = RunningFleet(make_factories(args, *factories_args, **factories_kwargs), args)
+    fleet = RunningFleet(factories or make_factories(args, *parts, **options), args)
     try:
         yield fleet
         fleet.join()

@@ -5,7 +5,6 @@ child brings the pickled target in a memory file, so that the supervisor never w
 """
 
 import contextlib
-import faulthandler
 import fcntl
 import json
 import logging
@@ -19,7 +18,8 @@ import traceback
 from collections.abc import Callable
 
 from dreamfleet import lifecycle
-from dreamfleet.launch.tree import kill_tree
+from dreamfleet.launch.tree import kill_marked
+from dreamfleet.launch.watchdog import Watchdog
 
 HEARTBEAT_S = 1.0
 ORPHAN_GRACE_S = 5.0  # for a role to stop by itself after its supervisor is gone
@@ -119,7 +119,7 @@ class Lifeline:
         self._end = end
         self._supervisor = supervisor
         self._token = token
-        self._watchdog_s = watchdog_s
+        self._watchdog = Watchdog(watchdog_s)
         self.is_terminated = False  # got SIGTERM: the supervisor is told and decides
 
     def start(self) -> None:
@@ -165,17 +165,16 @@ class Lifeline:
 
     def _beat(self) -> None:
         self.send({**make_heartbeat(), "is_terminated": self.is_terminated})
-        # Fires from a thread that does not need the GIL: a frozen process leaves its stacks in the log, and ends even
-        # when no supervisor is left to kill it.
-        faulthandler.dump_traceback_later(self._watchdog_s, exit=True, file=2)
+        self._watchdog.feed()
 
     def _end_as_orphan(self) -> None:
-        faulthandler.dump_traceback_later(2 * ORPHAN_GRACE_S, exit=True, file=2)
+        self._watchdog.feed(2 * ORPHAN_GRACE_S)
         log.warning("The supervisor is gone: stopping.")
         stop_process()
         threading.Event().wait(ORPHAN_GRACE_S)  # cut short by the end of the process
         log.warning("Did not stop within %g s: killed.", ORPHAN_GRACE_S)
-        kill_tree(os.getpgrp(), self._token)
+        kill_marked(self._token)
+        os.killpg(0, signal.SIGKILL)  # this process too, so it comes last
 
 
 class ForwardLogs(logging.Handler):

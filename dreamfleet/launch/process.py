@@ -159,7 +159,7 @@ class RoleThread:
         return self._exit_code
 
     def wait_exit(self, timeout_s: float) -> int | None:
-        self._thread.join(timeout_s)
+        """Does not wait: a thread that has not ended by the time it is killed is left behind."""
         return self._exit_code
 
     def stop(self) -> None:

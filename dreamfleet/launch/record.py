@@ -94,7 +94,7 @@ class RoleRecord:
         what, traceback, at = life.kill_reason or describe_exit(code), "", life.handle.lost_at or now
         if outcome["kind"] == "failure":
             what, traceback, at = outcome["summary"], outcome["traceback"], outcome["at"]
-        elif not has_returned and not life.kill_reason and now - life.last_heartbeat > 3 * HEARTBEAT_S:
+        elif not has_returned and not life.kill_reason and now - life.last_heartbeat > 2 * HEARTBEAT_S:
             what += f" after {now - life.last_heartbeat:.0f} s without a heartbeat"
         self.exit = what
         return has_returned, Cause(self.spec.name, what, traceback, at)

@@ -1,4 +1,4 @@
-"""Ending everything that a role started. Used by the supervisor, and by a child whose supervisor is gone.
+"""Ending everything that a role started. Used by the supervisor, and by a child for its own descendants.
 
 Two marks find a role's processes: the process group that its child leads, and a variable in the environment that
 descendants inherit even when they leave the group for a session of their own.

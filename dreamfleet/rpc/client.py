@@ -50,7 +50,8 @@ class Client(abc.ABC):
         After a lost connection a call with `repeat` is sent again; the future of any other raises `Disconnected`.
         """
         deadline = None if deadline_s is None else time.monotonic() + deadline_s
-        future = Future(self, method, self._encode(data, meta), repeat, deadline)
+        number = next(self._numbers)
+        future = Future(self, number, method, self._encode(number, method, data, meta), repeat, deadline)
         while not self._enter(future):
             self._wait_for_room(future)
         self._submit(future)
@@ -94,7 +95,7 @@ class Client(abc.ABC):
         self.close()
 
     @abc.abstractmethod
-    def _encode(self, data: Any, meta: dict[str, Any] | None) -> Any:
+    def _encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> Any:
         """What the future keeps until it is sent; raises `TypeError` for data that cannot travel."""
 
     @abc.abstractmethod
@@ -134,7 +135,6 @@ class Client(abc.ABC):
                 raise Closed(f"the connection to {self.peer} is closed")
             if not self._has_room():
                 return False
-            future.number = next(self._numbers)
             self._inflight[future.number] = future
             return True
 

@@ -1,7 +1,7 @@
 """Trees of arrays, numbers, strings and bytes as a list of buffers, and back; used on the wire and in checkpoint files.
 
-The first buffer is a msgpack header that holds the tree, with a reference in place of every array. The second packs all
-arrays of up to `LARGE` bytes at offsets of `ALIGN`. Each larger array (or bytes object) is a buffer of its own.
+The first buffer has a msgpack header, which is the tree with a reference in place of every array, and then all arrays of
+up to `LARGE` bytes, at offsets of `ALIGN`. Each larger array (or bytes object) is a buffer of its own.
 """
 
 import functools
@@ -31,19 +31,19 @@ _NATIVE = (
 )
 _dtype_of_name = {name.encode(): np.dtype(name) for name in _NATIVE}
 _name_of_dtype = {dtype: name for name, dtype in _dtype_of_name.items()}
-_name_of_scalar = {dtype.type: name for name, dtype in _dtype_of_name.items()}
+_dtype_of_scalar = {dtype.type: dtype for dtype in _name_of_dtype}
 _PADDING = [bytes(count) for count in range(ALIGN)]
 
-# Reference to an array: buffer (0 is the packed one, n the n-th large one), offset, dimensions; then shape, dtype name.
-_REFERENCE = struct.Struct("<IQB")
-_SHAPES = [struct.Struct(f"<{ndim}Q") for ndim in range(65)]
+_HEADER_SIZE = struct.Struct("<I")
+# A reference says which buffer (0 is the first), the offset behind its header, and for arrays their shape and dtype.
+_LOCATION = struct.Struct("<IQ")
 _ARRAY, _BYTES = 1, 2  # msgpack extension types
 
 
-def encode(tree: Any) -> list[Buffer]:
-    """Buffers for `tree`; large arrays are not copied, so they must not change for as long as the buffers are used."""
+def encode(tree: Any, prefix: bytes = b"") -> list[Buffer]:
+    """Buffers for `tree`, the first one behind `prefix`; large arrays are not copied, and must not change meanwhile."""
     try:
-        return _Encoder().encode(tree)
+        return _Encoder().encode(tree, prefix)
     except RecursionError:
         raise TypeError("cannot send the data: it is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError):
@@ -51,13 +51,18 @@ def encode(tree: Any) -> list[Buffer]:
         raise TypeError(f"cannot send {path or 'the data'}: {reason}") from None
 
 
-def decode(frames: Sequence[Buffer], max_bytes: int = MAX_BYTES) -> Any:
-    """The tree that was encoded, its arrays writable copies; raises `BadRequest` for anything else than such a tree."""
-    total = sum(map(len, frames))
-    if total > max_bytes:
+def decode(frames: Sequence[Buffer], max_bytes: int = MAX_BYTES, start: int = 0) -> Any:
+    """The tree, with writable copies of its arrays, from buffers that have `start` bytes of prefix.
+
+    Raises `BadRequest`, and nothing else, for whatever `encode` did not make.
+    """
+    if (total := sum(map(len, frames))) > max_bytes:
         raise BadRequest(f"message of {total} bytes is above the limit of {max_bytes}")
     try:
-        return msgpack.unpackb(frames[0], ext_hook=_Decoder(frames).resolve, strict_map_key=True)
+        (header_size,) = _HEADER_SIZE.unpack_from(frames[0], start)
+        start += _HEADER_SIZE.size
+        header = memoryview(frames[0])[start : start + header_size]
+        return msgpack.unpackb(header, ext_hook=_Decoder(frames, start + header_size).resolve, strict_map_key=True)
     except BadRequest:
         raise
     except Exception as error:
@@ -72,78 +77,72 @@ class _Encoder:
         self.packed_size = 0
         self.large: list[Buffer] = []
 
-    def encode(self, tree: Any) -> list[Buffer]:
+    def encode(self, tree: Any, prefix: bytes = b"") -> list[Buffer]:
         header = msgpack.packb(self.convert(tree))
-        if not self.packed and not self.large:
-            return [header]
-        return [header, b"".join(self.packed), *self.large]
+        return [b"".join((prefix, _HEADER_SIZE.pack(len(header)), header, *self.packed)), *self.large]
 
     def convert(self, value: Any) -> Any:
         kind = type(value)
         if kind in _PLAIN:
             return value
-        if kind is np.ndarray:
-            return self.convert_array(value)
-        if kind in _name_of_scalar:
-            return self.pack(value, value.itemsize, 0, _name_of_scalar[kind])
         if kind is dict:
             if not _STRINGS.issuperset(map(type, value)):
                 value = _with_plain_keys(value)
             convert = self.convert
-            return {key: convert(child) for key, child in value.items()}
+            return {key: child if type(child) in _PLAIN else convert(child) for key, child in value.items()}
+        if kind in _dtype_of_scalar:
+            dtype = _dtype_of_scalar[kind]
+            return self.pack(value, dtype.itemsize, (), dtype)
+        if kind is np.ndarray:
+            return self.convert_array(value)
         if kind is list or kind is tuple:
             return list(map(self.convert, value))
         if kind is bytes:
-            return value if len(value) <= LARGE else self.convert_bytes(value)
+            return value if len(value) <= LARGE else self.add_large(value, _BYTES, b"")
         return self.convert(_simplify(value))
 
     def convert_array(self, array: np.ndarray) -> msgpack.ExtType:
-        name = _name_of_dtype.get(array.dtype)
-        if name is None:
-            array, name = _with_named_dtype(array)
-        if not array.flags.c_contiguous:
-            array = array.copy("C")
-        size, ndim = array.nbytes, array.ndim
-        description = _SHAPES[ndim].pack(*array.shape) + name
-        if name not in _dtype_of_name or size > LARGE:
-            array = array.reshape(-1).view(np.uint8)
-        if size <= LARGE:
-            return self.pack(array, size, ndim, description)
-        self.large.append(array)
-        return msgpack.ExtType(_ARRAY, _REFERENCE.pack(len(self.large), 0, ndim) + description)
+        dtype, size = array.dtype, array.nbytes
+        if dtype not in _name_of_dtype:
+            array = _with_known_dtype(array)
+            dtype = array.dtype
+        memory = array if array.flags.c_contiguous else array.copy("C")
+        if size > LARGE or dtype not in _name_of_dtype:  # the latter have no buffer interface
+            memory = memory.reshape(-1).view(np.uint8)
+        if size > LARGE:
+            return self.add_large(memory, _ARRAY, _describe(array.shape, dtype))
+        return self.pack(memory, size, array.shape, dtype)
 
-    def pack(self, memory: Buffer, size: int, ndim: int, description: bytes) -> msgpack.ExtType:
+    def pack(self, memory: Buffer, size: int, shape: tuple[int, ...], dtype: np.dtype) -> msgpack.ExtType:
         offset = self.packed_size
         padding = -size % ALIGN
         self.packed += (memory, _PADDING[padding])
         self.packed_size = offset + size + padding
-        return msgpack.ExtType(_ARRAY, _REFERENCE.pack(0, offset, ndim) + description)
+        return _make_reference(offset, shape, dtype)
 
-    def convert_bytes(self, value: bytes) -> msgpack.ExtType:
-        self.large.append(value)
-        return msgpack.ExtType(_BYTES, _REFERENCE.pack(len(self.large), 0, 0))
+    def add_large(self, memory: Buffer, kind: int, description: bytes) -> msgpack.ExtType:
+        self.large.append(memory)
+        return msgpack.ExtType(kind, _LOCATION.pack(len(self.large), 0) + description)
 
 
 class _Decoder:
-    __slots__ = ("frames", "packed")
+    __slots__ = ("frames", "packed", "start")
 
-    def __init__(self, frames: Sequence[Buffer]):
+    def __init__(self, frames: Sequence[Buffer], start: int):
         self.frames: list[Buffer | None] = list(frames)
         self.packed: np.ndarray | None = None
+        self.start = start
 
     def resolve(self, kind: int, reference: bytes) -> Any:
-        position, offset, ndim = _REFERENCE.unpack_from(reference)
         if kind == _BYTES:
-            return bytes(self.take(position))
+            return bytes(self.take(_LOCATION.unpack(reference)[0]))
         if kind != _ARRAY:
             raise BadRequest(f"unknown kind of value ({kind})")
-        shape = _SHAPES[ndim].unpack_from(reference, _REFERENCE.size)
-        name = reference[_REFERENCE.size + 8 * ndim :]
-        dtype = _dtype_of_name.get(name) or _find_dtype(name)
+        position, offset, shape, dtype = _read_reference(reference)
         if position:
             return self.large_array(position, shape, dtype)
         if self.packed is None:
-            self.packed = np.frombuffer(self.take(0), np.uint8).copy()
+            self.packed = np.frombuffer(self.take(0), np.uint8)[self.start :].copy()
         return np.ndarray(shape, dtype, self.packed, offset)
 
     def large_array(self, position: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -158,10 +157,29 @@ class _Decoder:
 
     def take(self, position: int) -> Buffer:
         # Every buffer may be asked for once, so that a small header cannot claim more memory than was sent.
-        frame, self.frames[position + 1] = self.frames[position + 1], None
+        frame, self.frames[position] = self.frames[position], None
         if frame is None:
             raise BadRequest(f"buffer {position} is used twice")
         return frame
+
+
+# A process sends and receives the same few layouts all the time.
+@functools.lru_cache(4096)
+def _make_reference(offset: int, shape: tuple[int, ...], dtype: np.dtype) -> msgpack.ExtType:
+    return msgpack.ExtType(_ARRAY, _LOCATION.pack(0, offset) + _describe(shape, dtype))
+
+
+@functools.lru_cache(4096)
+def _read_reference(reference: bytes) -> tuple[int, int, tuple[int, ...], np.dtype]:
+    position, offset = _LOCATION.unpack_from(reference)
+    shape = struct.unpack_from(f"<{reference[_LOCATION.size]}Q", reference, _LOCATION.size + 1)
+    name = reference[_LOCATION.size + 1 + 8 * len(shape) :]
+    return position, offset, shape, _dtype_of_name.get(name) or _find_dtype(name)
+
+
+def _describe(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    name = _name_of_dtype.get(dtype) or dtype.name.encode()
+    return struct.pack(f"<B{len(shape)}Q", len(shape), *shape) + name
 
 
 def _with_plain_keys(mapping: dict) -> dict[str, Any]:
@@ -181,12 +199,12 @@ def _simplify(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not an array, number, string, bytes, None, or a dict or list of these")
 
 
-def _with_named_dtype(array: np.ndarray) -> tuple[np.ndarray, bytes]:
+def _with_known_dtype(array: np.ndarray) -> np.ndarray:
     native = array.dtype.newbyteorder("=")
     if native in _name_of_dtype:
-        return array.astype(native), _name_of_dtype[native]
+        return array.astype(native)
     if array.dtype.type.__module__.startswith("ml_dtypes"):
-        return array, array.dtype.name.encode()
+        return array
     raise TypeError(f"arrays of dtype {array.dtype} are not supported")
 
 

@@ -1,4 +1,4 @@
-"""The frames of a message between our own processes: an envelope of fixed layout, then the frames of the codec."""
+"""A message between our own processes: the buffers of the codec, behind an envelope of fixed layout."""
 
 import struct
 from typing import Any
@@ -10,50 +10,48 @@ from dreamfleet.rpc.messages import Failure, Reply
 VERSION = 1
 REQUEST, REPLY, REFUSAL, ERROR = range(4)
 
-_ENVELOPE = struct.Struct("<BBQ")  # protocol version, kind of message, number of the call; a request's method follows
+_ENVELOPE = struct.Struct("<BBHQ")  # protocol version, kind of message, length of the method, number of the call
 
 
-def pack_request(number: int, method: str) -> bytes:
-    return _ENVELOPE.pack(VERSION, REQUEST, number) + method.encode()
-
-
-def pack_answer(number: int, kind: int) -> bytes:
-    return _ENVELOPE.pack(VERSION, kind, number)
-
-
-def unpack_envelope(envelope: bytes) -> tuple[int, int, int, str]:
-    """Version, kind, number and method; raises `BadRequest` if it is not an envelope of any version."""
-    try:
-        version, kind, number = _ENVELOPE.unpack_from(envelope)
-        return version, kind, number, envelope[_ENVELOPE.size :].decode()
-    except (struct.error, UnicodeDecodeError):
-        raise BadRequest("the message does not start with an envelope") from None
+def encode_request(number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
+    """Frames of a request; raises `TypeError` for data that cannot be sent."""
+    name = method.encode()
+    return codec.encode((meta, data), _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name)
 
 
 def encode_answer(number: int, answer: Reply | Failure) -> list[codec.Buffer]:
     """Frames of an answer; raises `TypeError` for data that cannot be sent."""
     if isinstance(answer, Reply):
-        return [pack_answer(number, REPLY), *codec.encode((answer.meta, answer.data))]
-    if answer.is_refusal:
-        return [pack_answer(number, REFUSAL), *codec.encode((answer.role, answer.method, answer.summary))]
+        return codec.encode((answer.meta or None, answer.data), _ENVELOPE.pack(VERSION, REPLY, 0, number))
+    kind = REFUSAL if answer.is_refusal else ERROR
     fields = (answer.role, answer.method, answer.summary, answer.traceback)
-    return [pack_answer(number, ERROR), *codec.encode(fields)]
+    return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, number))
 
 
-def decode_answer(kind: int, frames: list[codec.Buffer], max_bytes: int) -> Reply | Failure:
-    """Inverse of `encode_answer`; raises `BadRequest` for anything else."""
-    fields = codec.decode(frames, max_bytes)
-    if kind == REPLY:
-        data, meta = split_payload(fields)
-        return Reply(data, meta)
-    if kind not in (REFUSAL, ERROR) or not isinstance(fields, list) or not all(isinstance(x, str) for x in fields):
-        raise BadRequest("the answer is malformed")
-    return Failure(*fields, is_refusal=kind == REFUSAL)
+def read_envelope(frame: codec.Buffer) -> tuple[int, int, int, str, int]:
+    """Version, kind, number, method and size of the envelope; raises `BadRequest` where there is none."""
+    try:
+        version, kind, length, number = _ENVELOPE.unpack_from(frame)
+        size = _ENVELOPE.size + length
+        return version, kind, number, str(frame[_ENVELOPE.size : size], "utf-8"), size
+    except (struct.error, UnicodeDecodeError):
+        raise BadRequest("the message does not start with an envelope") from None
 
 
-def split_payload(payload: Any) -> tuple[Any, dict[str, Any]]:
-    """Data and metadata from the tree that a message carries."""
+def decode_payload(frames: list[codec.Buffer], max_bytes: int, start: int) -> tuple[Any, dict[str, Any]]:
+    """Data and metadata of a request or reply."""
+    payload = codec.decode(frames, max_bytes, start)
     if not isinstance(payload, list) or len(payload) != 2 or not isinstance(payload[0], (dict, type(None))):
         raise BadRequest("the message is not a pair of metadata and data")
     meta, data = payload
     return data, meta or {}
+
+
+def decode_answer(kind: int, frames: list[codec.Buffer], max_bytes: int, start: int) -> Reply | Failure:
+    """Inverse of `encode_answer`; raises `BadRequest` for anything else."""
+    if kind == REPLY:
+        return Reply(*decode_payload(frames, max_bytes, start))
+    fields = codec.decode(frames, max_bytes, start)
+    if kind not in (REFUSAL, ERROR) or not isinstance(fields, list) or [*map(type, fields)] != [str] * 4:
+        raise BadRequest("the answer is malformed")
+    return Failure(*fields, is_refusal=kind == REFUSAL)

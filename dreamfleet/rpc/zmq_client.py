@@ -47,8 +47,8 @@ class ZmqClient(Client):
         self._thread = threading.Thread(target=self._loop, name=f"{self.name}-rpc-io", daemon=True)
         self._thread.start()
 
-    def _encode(self, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
-        frames = codec.encode((meta, data))
+    def _encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
+        frames = wire.encode_request(number, method, data, meta)
         if (size := sum(map(len, frames))) > codec.MAX_BYTES:
             raise BadRequest(f"a message of {size} bytes is above the limit of {codec.MAX_BYTES}")
         return frames
@@ -92,17 +92,17 @@ class ZmqClient(Client):
     def _read_answers(self) -> None:
         while True:
             try:
-                envelope, *frames = zmq_socket.receive(self._socket)
+                frames = zmq_socket.receive(self._socket)
             except zmq.Again:
                 return
             self._counters.add("bytes_in", sum(map(len, frames)))
             try:
-                _, kind, number, _ = wire.unpack_envelope(envelope.bytes)
+                _, kind, number, _, start = wire.read_envelope(memoryview(frames[0]))
             except BadRequest as error:
                 self._limited_log.warning("answer", f"{self.peer} sent an answer that cannot be read: {error}")
                 continue
             try:
-                self._finish(number, wire.decode_answer(kind, frames, _MAX_REPLY_BYTES))
+                self._finish(number, wire.decode_answer(kind, frames, _MAX_REPLY_BYTES, start))
             except BadRequest as error:
                 self._finish(number, error)
 
@@ -127,7 +127,7 @@ class ZmqClient(Client):
             frames = future.payload
             if frames is not None:  # else it was given up meanwhile
                 try:
-                    zmq_socket.send(self._socket, [wire.pack_request(future.number, future.method), *frames])
+                    zmq_socket.send(self._socket, frames)
                 except zmq.Again:
                     self._is_stuck = True
                     return

@@ -40,7 +40,8 @@ class ZmqServer(Server):
         self._clients: set[bytes] = set()
 
     def open_request(self, request: Request) -> tuple[Any, dict[str, Any]]:
-        return wire.split_payload(codec.decode(request.payload, self._max_bytes))
+        frames, start = request.payload
+        return wire.decode_payload(frames, self._max_bytes, start)
 
     def deliver(self, answers: list[Answer]) -> None:
         for request, answer in answers:
@@ -152,11 +153,10 @@ class ZmqServer(Server):
 
     def _accept(self, identity: bytes, frames: list[Any]) -> None:
         self._clients.add(identity)
-        request = Request("", (identity, 0), frames[1:])
+        request = Request("", (identity, 0), None)
         try:
-            version, kind, number, method = wire.unpack_envelope(frames[0].bytes if frames else b"")
-            request.origin = (identity, number)
-            request.method = method
+            version, kind, number, method, start = wire.read_envelope(memoryview(frames[0] if frames else b""))
+            request.method, request.origin, request.payload = method, (identity, number), (frames, start)
             if version != wire.VERSION or kind != wire.REQUEST:
                 raise BadRequest(f"protocol {version} is not the protocol {wire.VERSION} of this server")
         except BadRequest as error:

@@ -89,7 +89,8 @@ def test_first_cause_is_shown_and_not_what_followed(fleet):
     assert "--- traceback in agent ---" in message and "in fail_at" in message
 
 
-def test_first_cause_is_shown_even_if_its_process_ends_last(fleet):
+def test_first_cause_is_shown_even_if_its_process_ends_last(fleet, monkeypatch):
+    monkeypatch.setattr(supervisor, "OTHERS_GRACE_S", 0.5)
     fleet.journal.on("other", r"ready", fleet.open_gate)
     with pytest.raises(RunFailed, match="agent failed: ValueError: the cause"):
         fleet.run(

@@ -4,7 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-from dreamfleet import lifecycle
 from dreamfleet.launch.supervisor import Supervisor
 from dreamfleet.launch.topology import RoleSpec
 
@@ -32,11 +31,6 @@ def ignore_stop() -> None:
     import targets
 
     targets.start_descendants("hang")
-
-
-def main_in_thread() -> None:
-    lifecycle.set_state("running")
-    lifecycle.wait_stop()
 
 
 specs = [RoleSpec("main", make_agent, is_main=True)]

@@ -99,9 +99,9 @@ def test_one_side_may_always_go_on_and_the_difference_stays_within_the_law(
                 assert train_ratio <= 0 or difference() >= -tol - 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
-    train_ratio=st.sampled_from([0.5, 1.0, 32.0, 512.0]),
+    train_ratio=st.sampled_from([0.5, 4.0, 64.0]),
     num_envs=st.sampled_from([1, 7, 40]),
     eagerness=st.lists(st.booleans(), min_size=1, max_size=30),
 )
@@ -109,8 +109,8 @@ def test_ratio_holds_over_a_long_run_whoever_is_faster(train_ratio, num_envs, ea
     store = Store(num_envs, 9)
     limiter = make_limiter(store, train_ratio)
     turn = 0
-    while limiter.inserts < 5000 or limiter.may_sample(4):
-        wants_insert = eagerness[turn % len(eagerness)] and limiter.inserts < 5000
+    while limiter.inserts < 2000 or limiter.may_sample(4):
+        wants_insert = eagerness[turn % len(eagerness)] and limiter.inserts < 2000
         turn += 1
         if (wants_insert and limiter.may_insert()) or not limiter.may_sample(4):
             assert limiter.may_insert()
@@ -120,7 +120,7 @@ def test_ratio_holds_over_a_long_run_whoever_is_faster(train_ratio, num_envs, ea
             limiter.sampled(4)
     ratio = limiter.samples * 8 / limiter.inserts
     # Off by the tolerance of 16 sequences, and by what is inserted before the first sample.
-    assert ratio == pytest.approx(train_ratio, rel=0.1, abs=16 * 8 / 5000)
+    assert ratio == pytest.approx(train_ratio, rel=0.1, abs=16 * 8 / 2000)
 
 
 def test_many_environments_that_hold_less_than_a_sequence_may_insert():

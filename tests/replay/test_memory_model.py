@@ -9,7 +9,7 @@ from dreamfleet.replay import MemoryReplay
 from dreamfleet.replay.memory import BLOCK_ROWS
 
 WORKERS = st.integers(0, 4)
-COUNTS = st.integers(1, 3 * BLOCK_ROWS)
+COUNTS = st.integers(1, 2 * BLOCK_ROWS)
 
 
 class ReplayBesideLists(RuleBasedStateMachine):
@@ -130,4 +130,4 @@ class ReplayBesideLists(RuleBasedStateMachine):
 
 
 TestReplayBesideLists = ReplayBesideLists.TestCase
-TestReplayBesideLists.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestReplayBesideLists.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)

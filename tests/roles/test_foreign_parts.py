@@ -1,0 +1,144 @@
+"""Agents, replays, streams and loggers written by others against only the documented methods run unchanged."""
+
+import queue
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleet import make_args, make_factories, running_fleet
+
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.testing import CountingAgent
+
+pytestmark = pytest.mark.distributed
+
+
+class MutatingAgent(CountingAgent):
+    """Keeps its carry in objects that it changes in place, changes its data, and streams from a thread of its own."""
+
+    def init_policy(self, batch_size):
+        return ({"memory": [{"steps": []} for _ in range(batch_size)]}, ())
+
+    def policy(self, carry, obs, mode="train"):
+        memories, empty = carry[0]["memory"], carry[1]
+        assert empty == () and len(memories) == len(obs["step"])
+        for memory, step, is_first in zip(memories, obs["step"], obs["is_first"], strict=True):
+            if is_first:
+                memory["steps"].clear()
+            assert memory["steps"] == list(range(step)), (memory, step)
+            memory["steps"].append(int(step))
+        _, acts, outs = super().policy((), obs, mode)
+        return ({"memory": memories}, ()), acts, outs
+
+    def train(self, carry, data):
+        carry, outs, _ = super().train(carry, data)
+        data.pop("action")
+        data["reward"] *= 0
+        return carry, outs if self.trained % 2 else {}, {}
+
+    def stream(self, source):
+        batches = queue.Queue(maxsize=2)
+
+        def fetch():
+            for batch in source:
+                batches.put(batch)
+            batches.put(None)
+
+        threading.Thread(target=fetch, daemon=True).start()
+        return iter(batches.get, None)
+
+
+class ListReplay:
+    """Only the documented methods, in the plainest way: whole sequences in lists, no `add_many`."""
+
+    def __init__(self, length):
+        self.length = length
+        self._streams = {}
+        self._items = []
+        self._lock = threading.Lock()
+        self._rng = np.random.default_rng(0)
+        self._count = 0
+
+    def __len__(self):
+        return len(self._items)
+
+    def add(self, step, worker):
+        with self._lock:
+            rows = self._streams.setdefault(worker, [])
+            if rows and step["is_first"]:
+                rows[-1]["is_last"] = np.bool_(True)
+            self._count += 1
+            rows.append({**step, "stepid": np.frombuffer(self._count.to_bytes(20, "big"), np.uint8)})
+            if len(rows) >= self.length:
+                self._items.append(rows[-self.length :])
+
+    def sample(self, batch, mode):
+        with self._lock:
+            items = [self._items[i] for i in self._rng.integers(0, len(self._items), batch)]
+            data = {k: np.stack([np.stack([row[k] for row in item]) for item in items]) for k in items[0][0]}
+        data["is_first"][:, 0] = True
+        return data
+
+    def update(self, data):
+        data.pop("stepid")
+        data.pop("echo")
+        assert not data, list(data)
+
+    def save(self):
+        return {"count": self._count}
+
+    def load(self, data):
+        self._count = data["count"]
+
+    def stats(self):
+        return {"items": len(self)}
+
+
+class Batches:
+    """An iterable that is no iterator."""
+
+    def __init__(self, replay, mode, batch_size, length):
+        self._make = lambda: {k: v[:, :length] for k, v in replay.sample(batch_size, mode).items()}
+
+    def __iter__(self):
+        while True:
+            batch = self._make()
+            yield {**batch, "consec": np.zeros(batch["step"].shape, np.int32)}
+
+
+class FileLogger:
+    """A logger that knows `add` and `write` and nothing else."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+        self._names = set()
+
+    def add(self, mapping, prefix=None):
+        self._names |= {f"{prefix}/{name}" if prefix else name for name in mapping}
+
+    def write(self):
+        self._path.write_text("\n".join(sorted(self._names)))
+
+
+def make_batches(replay, mode):
+    return Batches(replay, mode, 4, 9 if mode == "train" else 5)
+
+
+def test_parts_by_others(tmp_path):
+    args = make_args(tmp_path)
+    ours = make_factories(args)
+
+    def make_replay():
+        return ListReplay(9)
+
+    def make_logger():
+        return FileLogger(tmp_path / "names.txt")
+
+    theirs = (MutatingAgent, make_replay, make_replay, ours[3], ours[4], make_batches, make_logger)
+    with running_fleet(args, factories=theirs) as fleet:
+        fleet.join()
+    names = (tmp_path / "names.txt").read_text().splitlines()
+    assert "episode/score" in names and "eval_episode/score" in names
+    checkpoint = Checkpoints(tmp_path).latest()
+    assert checkpoint and checkpoint.manifest["updates"] > 50

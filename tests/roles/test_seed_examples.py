@@ -1,0 +1,102 @@
+"""The documented usage, as it is documented."""
+
+import functools
+import inspect
+import threading
+
+import cloudpickle
+import embodied
+import portal
+import pytest
+from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
+from fleet import DEADLINE_S, make_args, make_factories, read_inserts
+
+from dreamfleet import lifecycle
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.launch.combined import env_specs, logger_spec, replay_spec, resolved_addresses
+from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.roles.options import with_defaults
+
+pytestmark = pytest.mark.distributed
+
+
+def parameters(function) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_signatures():
+    run = embodied.run.parallel
+    factories = ["make_agent", "make_replay_train", "make_replay_eval", "make_env_train", "make_env_eval"]
+    assert parameters(run.combined) == [*factories, "make_stream", "make_logger", "args"]
+    assert parameters(parallel_agent) == ["make_agent", "args"]
+    assert parameters(parallel_actor) == parameters(parallel_learner) == ["agent", "barrier", "args"]
+    assert parameters(parallel_replay) == ["make_replay_train", "make_replay_eval", "make_stream", "args"]
+    assert parameters(run.parallel_logger) == ["make_logger", "args"]
+    assert parameters(parallel_env) == ["make_env", "envid", "args", "is_eval"]
+    assert parameters(run.parallel_envs) == ["make_env_train", "make_env_eval", "args"]
+
+
+def test_combined(tmp_path):
+    args = make_args(tmp_path, steps=600)
+    embodied.run.parallel.combined(*map(functools.partial, make_factories(args)), args)
+    assert read_inserts(tmp_path) >= 600
+
+
+def test_combined_takes_pickled_factories(tmp_path):
+    args = make_args(tmp_path, steps=300)
+    embodied.run.parallel.combined(*map(cloudpickle.dumps, make_factories(args)), args)
+    assert read_inserts(tmp_path) >= 300
+
+
+@pytest.mark.parametrize("transport", ["zmq", "portal"])
+def test_actor_and_learner_in_threads(tmp_path, transport):
+    args = with_defaults(make_args(tmp_path, steps=800, transport=transport))
+    make_agent, make_train, make_eval, make_env, _, make_stream, make_logger = make_factories(args)
+    with resolved_addresses(args) as args:
+        others = [
+            logger_spec(make_logger, args),
+            replay_spec(make_train, make_eval, make_stream, args),
+            *env_specs(make_env, make_env, args),
+        ]
+        supervisor = Supervisor(others, tmp_path)
+        background = threading.Thread(target=supervisor.run)
+        background.start()
+        try:
+            agent = make_agent()
+            barrier = threading.Barrier(2)
+            workers = [
+                portal.Thread(parallel_actor, agent, barrier, args),
+                portal.Thread(parallel_learner, agent, barrier, args),
+            ]
+            portal.run(workers)
+            assert agent.trained > 20
+        finally:
+            supervisor.request_stop("the test is over")
+            background.join(DEADLINE_S)
+            lifecycle.reset()
+    checkpoint = Checkpoints(tmp_path).latest()
+    assert checkpoint and checkpoint.step >= 800
+
+
+def test_failed_restore_does_not_leave_the_actor_waiting(tmp_path):
+    class Unloadable:
+        def init_train(self, batch_size):
+            return ()
+
+        def init_policy(self, batch_size):
+            return ()
+
+        def load(self, data, regex=None):
+            raise ValueError("these are not my parameters")
+
+    other = Checkpoints(tmp_path / "other")
+    draft = other.draft(1)
+    draft.write("agent", {"weights": 1})
+    draft.commit({"updates": 1, "elapsed_s": 0.0})
+    args = with_defaults(make_args(tmp_path, from_checkpoint=str(tmp_path / "other")))
+    with resolved_addresses(args) as args:
+        try:
+            with pytest.raises(ValueError, match="not my parameters"):
+                parallel_agent(Unloadable, args)
+        finally:
+            lifecycle.reset()

@@ -1,0 +1,170 @@
+"""The program as a user runs it: training to the end, stopping, resuming, and joining from elsewhere."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from fleet import DEADLINE_S, eventually, read_inserts
+
+from dreamfleet.checkpoint import Checkpoints
+
+pytestmark = pytest.mark.distributed
+
+SMALL = ["--preset", "debug", "--task", "dummy_vector", "--run.train_ratio", "4"]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts `dreamfleet ARGS` and ends it, with everything below it, when the test is over."""
+    started = []
+
+    def start_one(*args: object) -> subprocess.Popen:
+        command = [sys.executable, "-m", "dreamfleet", *map(str, args)]
+        output = (tmp_path / f"output-{len(started)}.txt").open("w+")
+        started.append(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT))
+        started[-1].output = output.name
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.kill()
+        for child in below:
+            child.kill()
+        process.wait()
+
+
+def read_output(process: subprocess.Popen) -> str:
+    return Path(process.output).read_text()
+
+
+def finish(process: subprocess.Popen) -> str:
+    """Waits for the exit and returns the output."""
+    process.wait(DEADLINE_S)
+    return read_output(process)
+
+
+def wait_step(logdir: Path, step: int, process: subprocess.Popen) -> None:
+    def is_there() -> bool:
+        assert process.poll() is None, read_output(process)
+        return read_inserts(logdir) >= step
+
+    eventually(is_there, f"step {step}")
+
+
+def pids_of_roles(logdir: Path) -> list[int]:
+    return [role["pid"] for role in json.loads((logdir / "status.json").read_text())["roles"].values() if role["pid"]]
+
+
+def wait_gone(pids: list[int]) -> None:
+    """Waits until none of the processes is left."""
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        assert poll.poll(DEADLINE_S * 1000), f"process {pid} is still there"
+        os.close(fd)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def test_run_to_the_end_and_again(start, tmp_path):
+    logdir = tmp_path / "run"
+    first = start("train", *SMALL, "--steps", 400, "--logdir", logdir)
+    output = finish(first)
+    assert first.returncode == 0, output
+    assert "new run" in output and "400" in output
+    assert Checkpoints(logdir).latest() is not None
+    status = json.loads((logdir / "status.json").read_text())
+    assert status["state"] == "done" and not pids_of_roles(logdir)
+    again = start("train", *SMALL, "--steps", 800, "--logdir", logdir)
+    output = finish(again)
+    assert again.returncode == 0 and "resum" in output, output
+    assert read_inserts(logdir) >= 800
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_signals_checkpoint_and_stop(start, tmp_path, number, code):
+    process = start("train", *SMALL, "--logdir", tmp_path, "--run.save_every", 0)
+    wait_step(tmp_path, 200, process)
+    pids = pids_of_roles(tmp_path)
+    assert Checkpoints(tmp_path).latest() is None
+    process.send_signal(number)
+    output = finish(process)
+    assert process.returncode == code, output
+    checkpoint = Checkpoints(tmp_path).latest()
+    assert checkpoint and checkpoint.step >= 200
+    wait_gone(pids)
+
+
+def test_killed_launcher_leaves_no_orphan(start, tmp_path):
+    process = start("train", *SMALL, "--logdir", tmp_path)
+    wait_step(tmp_path, 100, process)
+    pids = pids_of_roles(tmp_path)
+    assert len(pids) == 5
+    process.kill()
+    wait_gone(pids)
+
+
+def test_serial_run(start, tmp_path):
+    process = start("train", *SMALL, "--run.mode", "serial", "--steps", 300, "--logdir", tmp_path)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert Checkpoints(tmp_path).latest() is not None
+
+
+def test_failing_environment_ends_with_its_traceback(start, tmp_path):
+    (tmp_path / "broken_env.py").write_text("def make():\n    raise RuntimeError('out of licences')\n")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "dreamfleet", "train", *SMALL, "--task", "broken_env:make"]
+    command += ["--run.max_restarts", "2", "--logdir", str(tmp_path / "run")]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert result.returncode == 1
+    assert "out of licences" in result.stderr and "broken_env.py" in result.stderr
+    assert "supervisor.py" not in result.stderr, "the launcher's own traceback is of no use to the user"
+
+
+def test_environments_join_from_elsewhere_with_the_key(start, tmp_path):
+    logdir = tmp_path / "run"
+    addresses = {role: f"localhost:{free_port()}" for role in ("actor", "replay", "logger")}
+    words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
+    main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", 300, "--logdir", logdir)
+    eventually((logdir / "run.key").exists, "the key of the run")
+    join = ["--addr-actor", addresses["actor"], "--addr-logger", addresses["logger"], "--key", logdir / "run.key"]
+    envs = start("role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "elsewhere")
+    output = finish(main)
+    assert main.returncode == 0, output + read_output(envs)
+    assert read_inserts(logdir) >= 300
+    envs.terminate()
+    assert "lost" not in finish(envs) or envs.returncode == 0
+    assert not list((tmp_path / "elsewhere").glob("**/run.key"))
+
+
+def test_replay_and_logger_join_from_elsewhere(start, tmp_path):
+    logdir = tmp_path / "run"
+    addresses = {role: f"localhost:{free_port()}" for role in ("actor", "replay", "logger")}
+    words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
+    remote = ["--run.remote_replay", True, "--run.remote_logger", True]
+    main = start("train", *SMALL, *remote, *words, "--steps", 300, "--logdir", logdir)
+    eventually((logdir / "run.key").exists, "the key of the run")
+    key = ["--key", logdir / "run.key"]
+    start("role", "replay", *SMALL, "--addr-replay", addresses["replay"], *key, "--logdir", tmp_path / "there")
+    start("role", "logger", *SMALL, "--addr-logger", addresses["logger"], *key, "--logdir", tmp_path / "there")
+    output = finish(main)
+    assert main.returncode == 0, output
+    assert read_inserts(tmp_path / "there") >= 300
+    eventually(lambda: (tmp_path / "there" / "scores.jsonl").stat().st_size, "scores")
