@@ -163,8 +163,11 @@ def test_replay_and_logger_join_from_elsewhere(start, tmp_path):
     eventually((logdir / "run.key").exists, "the key of the run")
     key = ["--key", logdir / "run.key"]
     start("role", "replay", *SMALL, "--addr-replay", addresses["replay"], *key, "--logdir", tmp_path / "there")
-    start("role", "logger", *SMALL, "--addr-logger", addresses["logger"], *key, "--logdir", tmp_path / "there")
+    start("role", "logger", *SMALL, "--addr-logger", addresses["logger"], *key, "--logdir", tmp_path / "here")
     output = finish(main)
     assert main.returncode == 0, output
     assert read_inserts(tmp_path / "there") >= 300
-    eventually(lambda: (tmp_path / "there" / "scores.jsonl").stat().st_size, "scores")
+    kept, own = Checkpoints(tmp_path / "there").latest(), Checkpoints(logdir).latest()
+    assert kept and own and kept.name == own.name, "the parts of one checkpoint bear its name"
+    assert (list(own.parts), list(kept.parts)) == (["agent"], ["replay"])
+    eventually(lambda: (tmp_path / "here" / "scores.jsonl").stat().st_size, "scores")

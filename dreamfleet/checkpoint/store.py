@@ -40,6 +40,21 @@ class Checkpoints:
             raise CheckpointError(f"there is no draft {draft.path}; it was committed or removed, save again")
         return draft
 
+    def add_part(self, name: str, part: str, tree: object, is_elsewhere: bool = False) -> None:
+        """Adds a part to a draft that another process started.
+
+        A role that runs elsewhere cannot reach the draft: it keeps its part in a checkpoint of its own, of that name.
+        """
+        retention.parse_name(name)
+        draft = Draft(self._root, name, self._keep)
+        if is_elsewhere and not draft.path.is_dir():
+            with files.writing(self._root):
+                draft.path.mkdir(0o755, parents=True)
+            draft.write(part, tree)
+            draft.commit({})
+        else:
+            self.open_draft(name).write(part, tree)
+
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
         with files.reading(self._root):

@@ -25,7 +25,7 @@ def run_role(kind: str, config: elements.Config, *, index: int = 0, is_eval: boo
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
     from dreamfleet.launch.combined import join_fleet
 
-    args = with_defaults(config_args(config))
+    args = with_defaults(elements.Config({**config_args(config), "is_joined": True}))
     name = f"env{index}" if kind == "env" else kind
     join_fleet(_role_specs(kind, make_factories(config), args, index, is_eval), name, args)
 

@@ -1,4 +1,4 @@
-"""The end of a process that can no longer say so itself, such as one whose GIL is never released. Fed by the lifeline."""
+"""The end of a process that can do nothing more itself, since its GIL is never released. The lifeline feeds it."""
 
 import faulthandler
 import os

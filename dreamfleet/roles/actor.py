@@ -93,7 +93,11 @@ class Actor:
         is_eval = kept[0].is_eval
         self._live.saw(env_ids, is_eval)
         inputs = transitions.pad({k: v for k, v in obs.items() if not k.startswith("log/")}, self.batch_size)
-        acts, outs = self._carries.policy(env_ids, inputs, "eval" if is_eval else "train")
+        try:
+            acts, outs = self._carries.policy(env_ids, inputs, "eval" if is_eval else "train")
+        except Exception as e:
+            self._fail(e)  # an agent that cannot act is the cause to report, not the environments that get no answer
+            raise
         acts, outs = ({k: np.asarray(v)[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
         answers = iter(transitions.split_answers(kept, acts, obs["is_last"]))
         taken_over = BadRequest("the environment was taken over by a newer process")

@@ -9,7 +9,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.envs import EnvGroup
-from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected
+from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
 from dreamfleet.roles.options import with_defaults
 from dreamfleet.roles.reports import RoleReports
@@ -79,7 +79,7 @@ class EnvWorker:
         self._rate.step(len(obs["reward"]))
         try:
             self._acts = self._ask(obs)
-        except (Disconnected, DeadlineExceeded) as e:
+        except (Disconnected, DeadlineExceeded, RemoteError) as e:
             self._lost += 1
             self._envs.renew_buffers()
             self._acts = self._envs.reset_actions()

@@ -95,7 +95,8 @@ class LoggerRole:
                 "episodes": self._progress.episodes,
                 "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
             }
-        Checkpoints(self._args.logdir).open_draft(data["name"]).write("logger", state)
+        checkpoints = Checkpoints(self._args.logdir, self._args.keep)
+        checkpoints.add_part(data["name"], "logger", state, self._args.is_joined)
         return {"episodes": state["episodes"]}
 
     def restore(self, checkpoints: Checkpoints) -> None:

@@ -14,6 +14,7 @@ DEFAULTS = {
     "duration": 0.0,
     "transport": "zmq",
     "portal_meta": False,
+    "is_joined": False,  # the role was started apart from its fleet, with a log directory of its own
     "train_ratio": 32.0,
     "report_length": 32,
     "replay_context": 1,

@@ -59,7 +59,7 @@ class ReplayRole:
         self._streams: dict[str, Iterator[Batch]] = {}
         self._make_stream = make_stream
         self._batch_size = args.batch_size
-        self._logdir = args.logdir
+        self._logdir, self._keep, self._is_joined = args.logdir, args.keep, args.is_joined
         self._file = CountsFile(Path(args.logdir) / "replay" / "counts")
         kept = self._file.read()
         self._mark = (kept.actor, kept.sequence)  # the last batch that was committed
@@ -136,7 +136,7 @@ class ReplayRole:
         """Adds the replays' contents to the checkpoint draft of the given name; returns the counts they stand for."""
         counts = self.counts()
         state = {"train": self._replays["train"].save(), "eval": self._replays["eval"].save()}
-        Checkpoints(self._logdir).open_draft(data["name"]).write("replay", state)
+        Checkpoints(self._logdir, self._keep).add_part(data["name"], "replay", state, self._is_joined)
         return counts
 
     def counts(self) -> dict[str, int]:

@@ -32,7 +32,8 @@ class Client(abc.ABC):
         self._max_inflight = max_inflight
         self._inflight: dict[int, Future] = {}  # by number, in the order of the calls
         self._numbers = itertools.count()
-        self._counters = Counters()
+        self._counters = Counters("late_replies", "lost_calls")
+        self._bytes_in = self._bytes_out = 0  # changed only by the thread that owns the connection
         self._limited_log = LimitedLog(name)
         self._is_closed = False
 
@@ -66,14 +67,8 @@ class Client(abc.ABC):
 
     def stats(self) -> dict[str, float]:
         """Rates, mean answer times and depths since the last call."""
-        sums, methods, seconds = self._counters.take()
-        stats = {f"{key}_rate": sums.pop(key, 0) / seconds for key in ("bytes_in", "bytes_out")}
-        stats |= {"late_replies": 0.0, "lost_calls": 0.0, **sums}
-        stats |= {"inflight": len(self._inflight), "connections": self.connections}
-        for method, (calls, waited_s, _) in methods.items():
-            stats[f"{method}/rate"] = calls / seconds
-            stats[f"{method}/wait_ms"] = 1000 * waited_s / calls
-        return stats
+        stats = self._counters.take(self._bytes_in, self._bytes_out)
+        return stats | {"inflight": len(self._inflight), "connections": self.connections}
 
     def close(self) -> None:
         """Ends the connection; whoever waits for an answer gets `Closed`. May be called from any thread."""
@@ -105,10 +100,11 @@ class Client(abc.ABC):
     def _hang_up(self) -> None: ...
 
     def advance(self) -> None:
-        """Takes in answers that have arrived, where no thread does it."""
+        """Takes in answers that have arrived, where no thread of the engine does it."""
+        return
 
     def wait_for(self, future: Future, timeout_s: float | None) -> None:
-        """Blocks until the future is done; raises `DeadlineExceeded` after `timeout_s`, settles it after its deadline."""
+        """Blocks until the future is done; raises `DeadlineExceeded` after `timeout_s` or its own deadline."""
         limits = [] if timeout_s is None else [time.monotonic() + timeout_s]
         limits += [] if future.deadline is None else [future.deadline]
         with lifecycle.waiting(f"{self.peer}.{future.method}"):
@@ -124,9 +120,9 @@ class Client(abc.ABC):
     def _await(self, future: Future, until: float | None) -> bool:
         return future.wait(None if until is None else until - time.monotonic())
 
-    def _block(self, is_ready: Callable[[], bool], until: float | None) -> None:
+    def _block(self, is_ready: Callable[[], bool], until: float | None) -> bool:
         with self.lock:
-            self._changed.wait_for(is_ready, None if until is None else until - time.monotonic())
+            return self._changed.wait_for(is_ready, None if until is None else until - time.monotonic())
 
     def _enter(self, future: Future) -> bool:
         """Puts a call in flight if there is room for it."""
@@ -165,7 +161,7 @@ class Client(abc.ABC):
         if future is None:
             self._counters.add("late_replies")
             return
-        self._counters.add_call(future.method, time.monotonic() - future.started, 0.0)
+        self._counters.add_calls(future.method, 1, time.monotonic() - future.started, 0.0)
         future.run_callbacks()
 
     def _note_connected(self) -> None:

@@ -5,30 +5,40 @@ import time
 
 
 class Counters:
-    """Sums and per-method times since they were last taken; safe to use from any thread."""
+    """Events, times of calls and traffic since they were last taken; safe to use from any thread."""
 
-    def __init__(self):
+    def __init__(self, *events: str):
         self._lock = threading.Lock()
         self._since = time.monotonic()
-        self._sums: dict[str, float] = {}
-        self._methods: dict[str, list[float]] = {}  # method -> [calls, seconds waited, seconds worked]
+        self._events = dict.fromkeys(events, 0.0)
+        self._calls: dict[str, list[float]] = {}  # method -> [calls, seconds waited, seconds worked]
+        self._traffic = {"bytes_in": 0, "bytes_out": 0}
 
-    def add(self, key: str, amount: float = 1) -> None:
+    def add(self, event: str) -> None:
         with self._lock:
-            self._sums[key] = self._sums.get(key, 0) + amount
+            self._events[event] += 1
 
-    def add_call(self, method: str, waited_s: float, worked_s: float) -> None:
-        """Adds one call that was queued and then worked on for so long."""
+    def add_calls(self, method: str, calls: int, waited_s: float, worked_s: float) -> None:
+        """Adds `calls` calls that together waited and worked for so long."""
         with self._lock:
-            entry = self._methods.setdefault(method, [0, 0.0, 0.0])
-            entry[0] += 1
+            entry = self._calls.setdefault(method, [0, 0.0, 0.0])
+            entry[0] += calls
             entry[1] += waited_s
             entry[2] += worked_s
 
-    def take(self) -> tuple[dict[str, float], dict[str, list[float]], float]:
-        """The sums, the method entries and the seconds since the last take."""
+    def take(self, bytes_in: int, bytes_out: int) -> dict[str, float]:
+        """Statistics since the last take; the bytes are running totals."""
+        traffic = {"bytes_in": bytes_in, "bytes_out": bytes_out}
         now = time.monotonic()
         with self._lock:
-            taken = self._sums, self._methods, max(now - self._since, 1e-9)
-            self._sums, self._methods, self._since = {}, {}, now
-        return taken
+            seconds = max(now - self._since, 1e-9)
+            stats = dict(self._events)
+            stats |= {f"{key}_rate": (total - self._traffic[key]) / seconds for key, total in traffic.items()}
+            calls, self._calls = self._calls, {}
+            self._events = dict.fromkeys(self._events, 0.0)
+            self._since, self._traffic = now, traffic
+        for method, (count, waited_s, worked_s) in calls.items():
+            stats[f"{method}/rate"] = count / seconds
+            stats[f"{method}/wait_ms"] = 1000 * waited_s / count
+            stats[f"{method}/work_ms"] = 1000 * worked_s / count
+        return stats

@@ -80,6 +80,9 @@ class Future:
             except Exception:
                 _log.exception("a callback of %s failed", self.method)
 
+    def is_settled(self) -> bool:
+        return self._is_done
+
     def wait(self, timeout_s: float | None) -> bool:
         """Blocks until another thread settles it; returns whether it did."""
         if self._gate.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):

@@ -50,4 +50,4 @@ class Request:
         self.arrived = time.monotonic()
 
 
-Answer = tuple[Request, Reply | Failure]
+Answer = tuple[Request, Any]  # data, a Reply or a Failure

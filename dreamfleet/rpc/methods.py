@@ -1,14 +1,13 @@
 """How a bound method is carried out: alone or in batches, by its own worker threads."""
 
 import itertools
-import math
 import queue
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dreamfleet.rpc.batching import Batcher, Group, PostQueue
-from dreamfleet.rpc.messages import Answer, Reply, Request
+from dreamfleet.rpc.messages import Answer, Request
 
 if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server
@@ -32,12 +31,6 @@ class PlainMethod:
     def admit(self, request: Request) -> None:
         self._queue.put(request)
 
-    def next_deadline(self) -> float:
-        return math.inf
-
-    def flush(self, now: float) -> None:
-        pass
-
     def close(self) -> None:
         for _ in range(self._workers):
             self._queue.put(None)
@@ -47,12 +40,10 @@ class PlainMethod:
             start = time.monotonic()
             try:
                 data, meta = self._server.open_request(request)
-                result = self._fn(data, meta) if self._takes_meta else self._fn(data)
-                answer = as_reply(result)
+                answer = self._fn(data, meta) if self._takes_meta else self._fn(data)
             except Exception as error:
                 answer = self._server.make_failure(request, error)
-            end = time.monotonic()
-            self._server.count_calls([request], start, end)
+            self._server.count_calls([request], start, time.monotonic())
             self._server.deliver([(request, answer)])
 
 
@@ -136,9 +127,5 @@ class BatchedMethods:
         return post_args
 
     def _answer(self, request: Request, result: Any) -> Answer:
-        is_refused = isinstance(result, Exception)
-        return request, self._server.make_failure(request, result) if is_refused else as_reply(result)
-
-
-def as_reply(result: Any) -> Reply:
-    return result if isinstance(result, Reply) else Reply(result)
+        """An item that was answered with an exception failed alone."""
+        return request, self._server.make_failure(request, result) if isinstance(result, Exception) else result

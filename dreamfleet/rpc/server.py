@@ -5,6 +5,7 @@ An engine subclasses `Server`. One thread of it reads requests, passes each to `
 """
 
 import abc
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -27,10 +28,12 @@ class Server(abc.ABC):
         self.addr = addr
         self.name = name
         self._max_pending = max_pending
-        self._counters = Counters()
+        self._counters = Counters("bad_requests", "errors", "dropped_replies")
+        self._bytes_in = self._bytes_out = 0  # changed only by the thread that owns the socket
         self._limited_log = LimitedLog(name)
         self._methods: dict[str, PlainMethod | BatchedMethods] = {}
         self._handlers: list[PlainMethod | BatchedMethods] = []
+        self._batched: list[BatchedMethods] = []
         self._threads: list[threading.Thread] = []
         self._is_started = False
         self.is_closed = False
@@ -63,7 +66,9 @@ class Server(abc.ABC):
         def make_batcher(emit: Callable) -> Batcher:
             return Batcher(batch, max_wait_ms / 1000, workers, is_full, emit)
 
-        self._add(methods, BatchedMethods(self, methods, fn, post, workers, takes_meta, make_batcher, post_backlog))
+        handler = BatchedMethods(self, methods, fn, post, workers, takes_meta, make_batcher, post_backlog)
+        self._add(methods, handler)
+        self._batched.append(handler)
 
     def start(self) -> None:
         """Starts to serve; returns when clients can connect."""
@@ -86,15 +91,8 @@ class Server(abc.ABC):
 
     def stats(self) -> dict[str, float]:
         """Rates, mean times and depths since the last call."""
-        sums, methods, seconds = self._counters.take()
-        stats = {f"{key}_rate": sums.pop(key, 0) / seconds for key in ("bytes_in", "bytes_out")}
-        stats |= {"bad_requests": 0.0, "dropped_replies": 0.0, **sums}
-        stats["queue"] = sum(handler.depth for handler in self._handlers)
-        for method, (calls, waited_s, worked_s) in methods.items():
-            stats[f"{method}/rate"] = calls / seconds
-            stats[f"{method}/wait_ms"] = 1000 * waited_s / calls
-            stats[f"{method}/work_ms"] = 1000 * worked_s / calls
-        return stats
+        stats = self._counters.take(self._bytes_in, self._bytes_out)
+        return stats | {"queue": sum(handler.depth for handler in self._handlers)}
 
     def __enter__(self) -> Self:
         self.start()
@@ -127,13 +125,12 @@ class Server(abc.ABC):
             self.deliver([(request, self.make_failure(request, error))])
 
     def next_deadline(self) -> float:
-        return min([handler.next_deadline() for handler in self._handlers])
+        return min([handler.next_deadline() for handler in self._batched], default=math.inf)
 
     def flush(self) -> None:
         """Lets batches start that have waited long enough."""
-        now = time.monotonic()
-        for handler in self._handlers:
-            handler.flush(now)
+        for handler in self._batched:
+            handler.flush(time.monotonic())
 
     def make_failure(self, request: Request, error: Exception) -> Failure:
         """Logs an error in a request and makes it ready for the caller."""
@@ -147,10 +144,10 @@ class Server(abc.ABC):
             self._limited_log.error(kind, f"{request.method} failed\n{failure.traceback}")
         return failure
 
-    def count_calls(self, requests: Iterable[Request], start: float, end: float) -> None:
-        """Counts requests that were worked on together."""
-        for request in requests:
-            self._counters.add_call(request.method, start - request.arrived, end - start)
+    def count_calls(self, requests: list[Request], start: float, end: float) -> None:
+        """Counts requests that were worked on together, by the method of the first."""
+        waited_s = len(requests) * start - sum([request.arrived for request in requests])
+        self._counters.add_calls(requests[0].method, len(requests), waited_s, len(requests) * (end - start))
 
     def _add(self, names: Iterable[str], handler: PlainMethod | BatchedMethods) -> None:
         assert not self._is_started, "methods are bound before the server starts"

@@ -19,13 +19,14 @@ def encode_request(number: int, method: str, data: Any, meta: dict[str, Any] | N
     return codec.encode((meta, data), _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name)
 
 
-def encode_answer(number: int, answer: Reply | Failure) -> list[codec.Buffer]:
-    """Frames of an answer; raises `TypeError` for data that cannot be sent."""
-    if isinstance(answer, Reply):
-        return codec.encode((answer.meta or None, answer.data), _ENVELOPE.pack(VERSION, REPLY, 0, number))
-    kind = REFUSAL if answer.is_refusal else ERROR
-    fields = (answer.role, answer.method, answer.summary, answer.traceback)
-    return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, number))
+def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
+    """Frames of an answer (data, a Reply or a Failure); raises `TypeError` for data that cannot be sent."""
+    if isinstance(answer, Failure):
+        kind = REFUSAL if answer.is_refusal else ERROR
+        fields = (answer.role, answer.method, answer.summary, answer.traceback)
+        return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, number))
+    pair = (answer.meta, answer.data) if isinstance(answer, Reply) else (None, answer)
+    return codec.encode(pair, _ENVELOPE.pack(VERSION, REPLY, 0, number))
 
 
 def read_envelope(frame: codec.Buffer) -> tuple[int, int, int, str, int]:

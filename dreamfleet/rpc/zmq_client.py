@@ -16,6 +16,7 @@ from dreamfleet.rpc.client import Client
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.wakeup import Wakeup
+from dreamfleet.rpc.zmq_socket import POLLIN, POLLOUT
 
 _RECONNECT_MS, _RECONNECT_MAX_MS = 20, 500
 _MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
@@ -38,6 +39,8 @@ class ZmqClient(Client):
         events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq_socket.HANDSHAKE_FAILED
         self._monitor = zmq_socket.make_monitor(self._context, self._socket, events)
         self._wakeup = Wakeup()
+        self._polled = [(self._socket, POLLIN), (self._monitor, POLLIN), (self._wakeup.fd, POLLIN)]
+        self._polled_stuck = [(self._socket, POLLIN | POLLOUT), *self._polled[1:]]
         self._outbox: collections.deque[Future] = collections.deque()
         self._is_stuck = False  # the socket took no more: wait until it does
         self._socket.connect(endpoint)
@@ -77,9 +80,7 @@ class ZmqClient(Client):
     def _step(self, until: float | None) -> None:
         """Waits for an event, up to a time, and handles all that have happened."""
         timeout_ms = -1 if until is None else max(0, math.ceil(1000 * (until - time.monotonic())))
-        flags = zmq.POLLIN | zmq.POLLOUT if self._is_stuck else zmq.POLLIN
-        polled = [(self._socket, flags), (self._monitor, zmq.POLLIN), (self._wakeup.fd, zmq.POLLIN)]
-        for source, _ in zmq.zmq_poll(polled, timeout_ms):
+        for source, _ in zmq.zmq_poll(self._polled_stuck if self._is_stuck else self._polled, timeout_ms):
             if source is self._socket:
                 self._read_answers()
             elif source is self._monitor:
@@ -90,28 +91,24 @@ class ZmqClient(Client):
             self._send_calls()
 
     def _read_answers(self) -> None:
-        while True:
-            try:
-                frames = zmq_socket.receive(self._socket)
-            except zmq.Again:
-                return
-            self._counters.add("bytes_in", sum(map(len, frames)))
-            try:
-                _, kind, number, _, start = wire.read_envelope(memoryview(frames[0]))
-            except BadRequest as error:
-                self._limited_log.warning("answer", f"{self.peer} sent an answer that cannot be read: {error}")
-                continue
-            try:
-                self._finish(number, wire.decode_answer(kind, frames, _MAX_REPLY_BYTES, start))
-            except BadRequest as error:
-                self._finish(number, error)
+        while zmq_socket.has_message(self._socket):
+            self._read_answer()
+
+    def _read_answer(self) -> None:
+        frames = zmq_socket.receive(self._socket)
+        self._bytes_in += sum(map(len, frames))
+        number = -1
+        try:
+            _, kind, number, _, start = wire.read_envelope(memoryview(frames[0]))
+            outcome = wire.decode_answer(kind, frames, _MAX_REPLY_BYTES, start)
+        except BadRequest as error:
+            outcome = error
+            self._limited_log.warning("answer", f"{self.peer} sent an answer that cannot be read: {error}")
+        self._finish(number, outcome)
 
     def _read_events(self) -> None:
-        while True:
-            try:
-                event = zmq_socket.read_event(self._monitor)
-            except zmq.Again:
-                return
+        while zmq_socket.has_message(self._monitor):
+            event = zmq_socket.read_event(self._monitor)
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._note_connected()
             elif event == zmq.EVENT_DISCONNECTED and self.connected:
@@ -123,17 +120,19 @@ class ZmqClient(Client):
     def _send_calls(self) -> None:
         self._is_stuck = False
         while self._outbox:
-            future = self._outbox[0]
-            frames = future.payload
-            if frames is not None:  # else it was given up meanwhile
-                try:
-                    zmq_socket.send(self._socket, frames)
-                except zmq.Again:
-                    self._is_stuck = True
-                    return
-                future.is_sent = True
-                self._counters.add("bytes_out", sum(map(len, frames)))
+            try:
+                self._send_call(self._outbox[0])
+            except zmq.Again:
+                self._is_stuck = True
+                return
             self._outbox.popleft()
+
+    def _send_call(self, future: Future) -> None:
+        frames = future.payload
+        if frames is not None:  # else the call was given up meanwhile
+            zmq_socket.send(self._socket, frames)
+            future.is_sent = True
+            self._bytes_out += sum(map(len, frames))
 
 
 class InlineZmqClient(ZmqClient):
@@ -143,22 +142,30 @@ class InlineZmqClient(ZmqClient):
         self._step_lock = threading.Lock()  # `close` may come from another thread
 
     def advance(self) -> None:
-        self._block(lambda: False, time.monotonic())
+        with self._step_lock:
+            if not self._is_closed:
+                self._step(0)
 
     def _submit(self, future: Future) -> None:
         self._outbox.append(future)
-        self.advance()
+        with self._step_lock:
+            if self._is_closed:
+                return
+            if zmq_socket.has_message(self._monitor):
+                self._read_events()
+            if self.connected:
+                self._send_calls()
 
     def _await(self, future: Future, until: float | None) -> bool:
-        self._block(lambda: future.payload is None, until)
-        return future.payload is None
+        return self._block(future.is_settled, until)
 
-    def _block(self, is_ready: Callable[[], bool], until: float | None) -> None:
+    def _block(self, is_ready: Callable[[], bool], until: float | None) -> bool:
         with self._step_lock:
-            while not is_ready() and not self._is_closed:
+            while not is_ready():
+                if self._is_closed or (until is not None and time.monotonic() >= until):
+                    return is_ready()
                 self._step(until)
-                if until is not None and time.monotonic() >= until:
-                    return
+        return True
 
     def _hang_up(self) -> None:
         self._wakeup.set()

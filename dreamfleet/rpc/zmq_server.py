@@ -16,6 +16,7 @@ from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Answer, Request
 from dreamfleet.rpc.server import Server
 from dreamfleet.rpc.wakeup import Wakeup
+from dreamfleet.rpc.zmq_socket import POLLIN
 
 _LINGER_MS = 500
 _SEND_QUEUE = 4096  # answers that wait for one client to read them
@@ -104,10 +105,10 @@ class ZmqServer(Server):
         return zap
 
     def _loop(self) -> None:
-        listening = [(self._wakeup.fd, zmq.POLLIN), (self._monitor, zmq.POLLIN)]
+        listening = [(self._wakeup.fd, POLLIN), (self._monitor, POLLIN)]
         if self._zap:
-            listening.append((self._zap, zmq.POLLIN))
-        reading = [*listening, (self._socket, zmq.POLLIN)]
+            listening.append((self._zap, POLLIN))
+        reading = [*listening, (self._socket, POLLIN)]
         while not self._is_hung_up:
             can_read = self._pending < self._max_pending and not self.is_closed
             try:
@@ -143,13 +144,12 @@ class ZmqServer(Server):
 
     def _read_requests(self) -> None:
         for _ in range(min(_BURST, self._max_pending - self._pending)):
-            try:
-                identity, *frames = zmq_socket.receive(self._socket)
-            except zmq.Again:
-                return
-            self._counters.add("bytes_in", sum(map(len, frames)))
+            identity, *frames = zmq_socket.receive(self._socket)
+            self._bytes_in += sum(map(len, frames))
             self._pending += 1
             self._accept(identity.bytes, frames)
+            if not zmq_socket.has_message(self._socket):
+                return
 
     def _accept(self, identity: bytes, frames: list[Any]) -> None:
         self._clients.add(identity)
@@ -170,7 +170,7 @@ class ZmqServer(Server):
             self._pending -= 1
             try:
                 zmq_socket.send(self._socket, [identity, *frames])
-                self._counters.add("bytes_out", sum(map(len, frames)))
+                self._bytes_out += sum(map(len, frames))
             except zmq.ZMQError as error:  # the client is gone, or has stopped reading its answers
                 self._counters.add("dropped_replies")
                 if error.errno == zmq.EAGAIN:

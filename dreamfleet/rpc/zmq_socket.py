@@ -1,7 +1,5 @@
 """ZeroMQ sockets as both sides of the engine use them: options, endpoints, sending, receiving, monitoring."""
 
-from typing import Any
-
 import zmq
 
 from dreamfleet.rpc import address, codec
@@ -9,6 +7,10 @@ from dreamfleet.rpc import address, codec
 HANDSHAKE_FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+# Plain numbers, because operations on the enumerations are slow enough to matter on every message.
+POLLIN, POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+_EVENTS, _NOBLOCK, _NOBLOCK_MORE = int(zmq.EVENTS), int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+
 _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
 
 
@@ -40,26 +42,30 @@ def make_monitor(context: zmq.Context, socket: zmq.Socket, events: int) -> zmq.S
     return monitor
 
 
+def has_message(socket: zmq.Socket) -> bool:
+    """Whether something can be received; cheaper than to catch the error where there is nothing."""
+    return bool(socket.get(_EVENTS) & POLLIN)
+
+
 def read_event(monitor: zmq.Socket) -> int:
-    """The next event; raises `zmq.Again` if there is none."""
-    frame = monitor.recv(zmq.NOBLOCK)
-    monitor.recv()  # the endpoint
-    return int.from_bytes(frame[:2], "little")
+    """The next event of a monitor, which must have one."""
+    event, _endpoint = monitor.recv_multipart(_NOBLOCK)
+    return int.from_bytes(event[:2], "little")
 
 
 def send(socket: zmq.Socket, frames: list[codec.Buffer]) -> None:
     """Sends a whole message without blocking; raises `zmq.Again` before its first frame if there is no room."""
-    flags = zmq.NOBLOCK | zmq.SNDMORE
-    for frame in frames[:-1]:
-        socket.send(frame, flags, len(frame) <= codec.LARGE)
-    socket.send(frames[-1], zmq.NOBLOCK, len(frames[-1]) <= codec.LARGE)
+    *leading, last = frames
+    for frame in leading:
+        socket.send(frame, _NOBLOCK_MORE, len(frame) <= codec.LARGE)
+    socket.send(last, _NOBLOCK, len(last) <= codec.LARGE)
 
 
-def receive(socket: zmq.Socket) -> list[Any]:
-    """The frames of the next message; raises `zmq.Again` if there is none."""
-    frame = socket.recv(zmq.NOBLOCK, copy=False)
+def receive(socket: zmq.Socket) -> list[zmq.Frame]:
+    """The frames of the next message, which must be there."""
+    frame = socket.recv(_NOBLOCK, False)
     frames = [frame]
     while frame.more:
-        frame = socket.recv(zmq.NOBLOCK, copy=False)
+        frame = socket.recv(_NOBLOCK, False)
         frames.append(frame)
     return frames

@@ -124,7 +124,7 @@ def test_an_environment_that_fails_a_second_time_later_is_rebuilt_again():
     for _ in range(7):
         obs = fleet.step()
     assert fleet.group.rebuilds == 2
-    assert obs["step"].tolist() == [6, 1, 6]
+    assert obs["step"].tolist() == [6, 2, 6]
 
 
 def test_close_closes_all_even_if_one_does_not(caplog):

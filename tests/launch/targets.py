@@ -31,7 +31,7 @@ def serve() -> None:
 def wait_at(gate: str) -> None:
     """Returns when the test opens the gate (a FIFO), whether or not it is asked to stop."""
     announce()
-    with open(gate, "rb", buffering=0) as file:
+    with Path(gate).open("rb", buffering=0) as file:
         file.read(1)
 
 

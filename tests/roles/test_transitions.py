@@ -1,0 +1,251 @@
+"""Requests for actions: what is refused, how they are batched, and the transition that comes of them."""
+
+import elements
+import numpy as np
+import pytest
+
+from dreamfleet.errors import BadRequest
+from dreamfleet.roles import transitions
+from dreamfleet.roles.transitions import RequestParser
+
+
+def make_data(env_ids=(0, 1), is_eval=False, **changes) -> dict:
+    rows = len(env_ids)
+    data = {
+        "envid": np.array(env_ids, np.int64),
+        "is_eval": np.full(rows, is_eval),
+        "image": np.stack([np.full((4, 4, 3), env_id, np.uint8) for env_id in env_ids]),
+        "log/speed": np.arange(rows, dtype=np.float32),
+        "reward": np.ones(rows, np.float32),
+        "is_first": np.zeros(rows, bool),
+        "is_last": np.arange(rows) == 1,
+        "is_terminal": np.zeros(rows, bool),
+    }
+    return {k: v for k, v in {**data, **changes}.items() if v is not None}
+
+
+def make_single(env_id=0, **changes) -> dict:
+    data = {k: v[0] for k, v in make_data([env_id]).items()}
+    return {**data, "envid": env_id, "is_eval": False, "is_first": True, **changes}
+
+
+def parse(data, parser=None, session=None, form="many"):
+    parser = parser or RequestParser()
+    return getattr(parser, f"parse_{form}")(data, {"session": session} if session else {})
+
+
+def test_many_environments_in_one_message():
+    request = parse(make_data([5, 3]))
+    assert (request.env_ids, request.is_eval, request.is_single, request.rows) == ([5, 3], False, False, 2)
+    assert request.obs.keys() == make_data().keys() - {"envid", "is_eval"}
+    assert parse(make_data(is_eval=True)).group != request.group
+
+
+def test_the_single_form_has_no_leading_dimension():
+    request = parse(make_single(7), form="one")
+    assert (request.env_ids, request.is_single, request.rows) == ([7], True, 1)
+    assert request.obs["image"].shape == (1, 4, 4, 3) and request.obs["is_first"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"envid": None}, "'envid'"),
+        ({"is_eval": None}, "'is_eval'"),
+        ({"envid": np.array([0.0, 1.0])}, "'envid' must be non-negative integers"),
+        ({"envid": np.array([0, -1])}, "'envid' must be non-negative integers"),
+        ({"envid": np.array([0, 2**63], np.uint64)}, "'envid' must be non-negative integers"),
+        ({"envid": np.array([[0, 1]])}, "'envid' must be non-negative integers"),
+        ({"envid": 3}, "'envid' must be non-negative integers"),
+        ({"envid": np.array([], np.int64)}, "'envid' must be non-negative integers"),
+        ({"envid": np.array([4, 4])}, "'envid' names an environment twice"),
+        ({"is_eval": np.array([True, False])}, "'is_eval' must be the same"),
+        ({"is_eval": np.array([True])}, "'is_eval' must be the same"),
+        ({"reward": None}, "needs 'reward' as a float"),
+        ({"reward": np.ones(2, np.int32)}, "needs 'reward' as a float"),
+        ({"is_first": None}, "needs 'is_first' as a bool"),
+        ({"is_last": np.zeros(2, np.uint8)}, "needs 'is_last' as a bool"),
+        ({"is_terminal": np.zeros((2, 1), bool)}, "needs 'is_terminal' as a bool"),
+        ({"image": "text"}, "'image' is str"),
+        ({"image": b"bytes"}, "'image' is bytes"),
+        ({"image": {"nested": 1}}, "'image' is dict"),
+        ({"image": [1, 2]}, "'image' is list"),
+        ({"image": np.zeros((3, 4, 4, 3), np.uint8)}, r"'image' is uint8\(3, 4, 4, 3\), expected uint8\(2, 4, 4, 3\)"),
+        ({"image": np.uint8(0)}, "'image'"),
+    ],
+)
+def test_a_bad_request_is_refused_by_key_and_rules_out_no_good_one(changes, message):
+    parser = RequestParser()
+    with pytest.raises(BadRequest, match=message):
+        parse(make_data(**changes), parser)
+    assert parse(make_data(), parser).rows == 2
+    with pytest.raises(BadRequest):
+        parse(make_data(**changes), parser)
+
+
+def test_none_and_things_that_are_no_dict_are_refused():
+    for data in (None, [1], np.zeros(3), "text", {}, {"envid": 1}):
+        for form in ("one", "many"):
+            with pytest.raises(BadRequest, match="'envid'"):
+                parse(data, form=form)
+    with pytest.raises(BadRequest, match="'image' is NoneType"):
+        parse({**make_data(), "image": None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extra": np.zeros(2)}, r"extra \['extra'\]"),
+        ({"image": None}, r"missing \['image'\]"),
+        ({"log/speed": None}, r"missing \['log/speed'\]"),
+        ({"image": np.zeros((2, 4, 4, 3), np.float32)}, r"'image' is float32\(2, 4, 4, 3\), expected uint8\(2, 4, 4, 3\)"),
+        ({"image": np.zeros((2, 4, 5, 3), np.uint8)}, r"'image' is uint8\(2, 4, 5, 3\), expected uint8"),
+        ({"reward": np.ones(2)}, r"'reward' is float64\(2,\), expected float32\(2,\)"),
+        ({"reward": np.ones(3, np.float32)}, r"'reward' is float32\(3,\), expected float32\(2,\)"),
+    ],
+)
+def test_the_first_request_fixes_what_the_others_look_like(changes, message):
+    parser = RequestParser()
+    parse(make_data(), parser)
+    with pytest.raises(BadRequest, match=message):
+        parse(make_data(**changes), parser)
+    parse(make_data([2, 3, 4]), parser)
+    parse(make_single(1), parser, form="one")
+
+
+def test_evaluation_may_look_different_from_training():
+    parser = RequestParser()
+    parse(make_data(), parser)
+    extra = {"log/score": np.zeros(2, np.float32)}
+    parse(make_data([8, 9], is_eval=True, **extra), parser)
+    with pytest.raises(BadRequest, match="log/score"):
+        parse(make_data(**extra), parser)
+
+
+def test_what_the_agent_expects_wins_over_the_first_request():
+    space = {
+        "image": elements.Space(np.uint8, (4, 4, 3)),
+        "reward": elements.Space(np.float32),
+        **{key: elements.Space(bool) for key in transitions.FLAGS},
+        "log/ignored": elements.Space(np.float32),
+    }
+    parser = RequestParser(space)
+    with pytest.raises(BadRequest, match=r"'image' is uint8\(2, 5, 5, 3\), expected uint8\(2, 4, 4, 3\)"):
+        parse(make_data(image=np.zeros((2, 5, 5, 3), np.uint8)), parser)
+    with pytest.raises(BadRequest, match=r"missing \[\], extra \['depth'\]"):
+        parse(make_data(depth=np.zeros(2)), parser)
+    with pytest.raises(BadRequest, match="'reward' is float64"):
+        parse(make_data(reward=np.ones(2)), parser)
+    assert "log/speed" in parse(make_data(), parser).obs
+
+
+def test_an_agent_that_names_only_its_inputs_gets_the_flags_all_the_same():
+    parser = RequestParser({"image": elements.Space(np.uint8, (4, 4, 3))})
+    assert parse(make_data(), parser).obs.keys() >= {"reward", *transitions.FLAGS}
+    with pytest.raises(BadRequest, match=r"missing \['reward'\]"):
+        parse(make_data(reward=None), parser)
+
+
+def test_the_newer_of_two_processes_wins_for_ever():
+    parser = RequestParser()
+    parse(make_data([0, 1]), parser, session="old")
+    parse(make_data([0, 1]), parser, session="old")
+    parse(make_data([1]), parser, session="new")
+    for env_ids in ([0, 1], [1], [0], [5]):
+        with pytest.raises(BadRequest, match=r"environments \[.*\] were taken over by a newer process"):
+            parse(make_data(env_ids), parser, session="old")
+    parse(make_data([1]), parser, session="new")
+    parse(make_data([2]), parser, session="other")
+    parse(make_data([2]), parser, session="other")
+    parse(make_data([1]), parser, session="newest")
+    with pytest.raises(BadRequest):
+        parse(make_data([1]), parser, session="new")
+
+
+def test_a_refused_request_takes_nothing_over():
+    parser = RequestParser()
+    parse(make_data([0]), parser, session="old")
+    with pytest.raises(BadRequest):
+        parse(make_data([0], extra=np.zeros(1)), parser, session="new")
+    parse(make_data([0]), parser, session="old")
+
+
+def test_peers_without_a_session_are_let_in():
+    parser = RequestParser()
+    parse(make_data([0]), parser, session="old")
+    parse(make_data([0]), parser)
+    parse(make_data([0]), parser, session="old")
+
+
+def test_join_keeps_the_order_of_the_requests():
+    parser = RequestParser()
+    requests = [parse(make_data([5, 3]), parser), parse(make_single(9), parser, form="one"), parse(make_data([1]), parser)]
+    env_ids, obs = transitions.join(requests)
+    assert env_ids == [5, 3, 9, 1]
+    assert obs["image"][:, 0, 0, 0].tolist() == env_ids
+    assert obs["is_first"].tolist() == [False, False, True, False]
+    alone, only = transitions.join(requests[:1])
+    assert alone == [5, 3] and only is requests[0].obs
+
+
+@pytest.mark.parametrize(("rows", "batch_size", "expected"), [(1, 4, 4), (4, 4, 4), (5, 4, 8), (3, 1, 3), (2, 3, 3)])
+def test_padding_fills_up_with_row_0(rows, batch_size, expected):
+    obs = parse(make_data(range(10, 10 + rows))).obs
+    padded = transitions.pad(obs, batch_size)
+    assert all(len(v) == expected and v.dtype == obs[k].dtype for k, v in padded.items())
+    names = padded["image"][:, 0, 0, 0].tolist()
+    assert names == [*range(10, 10 + rows), *[10] * (expected - rows)]
+
+
+def test_every_request_gets_its_own_part_of_the_answer():
+    parser = RequestParser()
+    requests = [parse(make_data([5, 3]), parser), parse(make_single(9), parser, form="one"), parse(make_data([1]), parser)]
+    acts = {"action": np.array([50, 30, 90, 10]), "move": np.arange(8).reshape(4, 2)}
+    is_last = np.array([False, True, True, False])
+    many, single, one = transitions.split_answers(requests, acts, is_last)
+    assert many["action"].tolist() == [50, 30] and many["reset"].tolist() == [False, True]
+    assert single["action"] == 90 and bool(single["reset"]) and single["move"].tolist() == [4, 5]
+    assert one["action"].tolist() == [10] and one["reset"].tolist() == [False] and one["move"].shape == (1, 2)
+
+
+def make_transition(env_ids=(5, 3, 9)) -> dict:
+    obs = parse(make_data(env_ids)).obs
+    rows = len(env_ids)
+    acts = {"action": np.arange(rows), "reset": np.zeros(rows, bool)}
+    outs = {"deter": np.zeros((rows, 8)), "stepid": np.zeros((rows, 20), np.uint8), "log/value": np.arange(rows)}
+    return transitions.make_transition(list(env_ids), True, obs, acts, outs)
+
+
+def test_a_transition_is_the_observation_and_the_answer_to_it():
+    transition = make_transition()
+    observed = {"image", "reward", "is_first", "is_last", "is_terminal", "log/speed"}
+    assert transition.keys() == {"envid", "is_eval", "action", "deter", "log/value"} | observed
+    assert transition["envid"].tolist() == [5, 3, 9] and transition["envid"].dtype == np.int64
+    assert transition["is_eval"].tolist() == [True] * 3
+    assert transition["image"][:, 0, 0, 0].tolist() == [5, 3, 9]
+
+
+def test_replay_gets_no_log_keys():
+    transition = make_transition()
+    assert transitions.for_replay(transition).keys() == transition.keys() - {"log/speed", "log/value"}
+
+
+def test_the_logger_gets_images_only_of_the_shown_environments_in_rows_of_their_own():
+    shown, rest = transitions.for_logger(make_transition(), {3}, is_full=False)
+    assert shown["envid"].tolist() == [3] and rest["envid"].tolist() == [5, 9]
+    assert shown["image"].shape == (1, 4, 4, 3) and (shown["image"] == 3).all()
+    assert rest.keys() == shown.keys() - {"image"} and "log/speed" in rest
+    assert shown["action"].tolist() == [1] and rest["action"].tolist() == [0, 2]
+
+
+def test_the_logger_gets_one_message_where_one_is_enough():
+    transition = make_transition()
+    (nothing_shown,) = transitions.for_logger(transition, {77}, is_full=False)
+    assert nothing_shown.keys() == transition.keys() - {"image"} and len(nothing_shown["envid"]) == 3
+    (all_shown,) = transitions.for_logger(transition, {5, 3, 9}, is_full=False)
+    assert all_shown.keys() == transition.keys() and len(all_shown["envid"]) == 3
+    (full,) = transitions.for_logger(transition, set(), is_full=True)
+    assert full is transition
+    without = {k: v for k, v in transition.items() if k != "image"}
+    (same,) = transitions.for_logger(without, {3}, is_full=False)
+    assert same is without
