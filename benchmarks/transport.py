@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import functools
 import json
 import shutil
 import subprocess
@@ -13,16 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import elements
 import numpy as np
 import psutil
 
 from benchmarks.report import Case, finish, parse_args
 from dreamfleet import rpc
-from dreamfleet.config import config_args, load_config
-from dreamfleet.launch.combined import combined
-from dreamfleet.launch.factories import make_factories
-from dreamfleet.metrics import read_progress
 
 OBS = {"image": np.zeros((64, 64, 3), np.uint8), "reward": np.float32(0), "is_first": False, "is_last": False}
 
@@ -115,14 +109,16 @@ def run_client(addr: str, transport: str, seconds: float) -> None:
 def measure_idle(transport: str, seconds: float) -> dict[str, float]:
     """Processor use of a connected server and client that have nothing to do."""
     addr = rpc.resolve_addr("ipc:{auto}", transport)
-    with child_processes("idle-server", addr, transport, seconds, count=1) as (server,):
-        with child_processes("idle-client", addr, transport, seconds, count=1) as (client,):
-            processes = {"server": psutil.Process(server.pid), "client": psutil.Process(client.pid)}
-            before = {name: process.cpu_times() for name, process in processes.items()}
-            threading.Event().wait(seconds)
-            after = {name: process.cpu_times() for name, process in processes.items()}
-            for child in (client, server):
-                child.communicate("\n")
+    with (
+        child_processes("idle-server", addr, transport, seconds, count=1) as (server,),
+        child_processes("idle-client", addr, transport, seconds, count=1) as (client,),
+    ):
+        processes = {"server": psutil.Process(server.pid), "client": psutil.Process(client.pid)}
+        before = {name: process.cpu_times() for name, process in processes.items()}
+        threading.Event().wait(seconds)
+        after = {name: process.cpu_times() for name, process in processes.items()}
+        for child in (client, server):
+            child.communicate("\n")
     rpc.remove_addr(addr)
     used = {name: sum(after[name][:2]) - sum(before[name][:2]) for name in processes}
     return {f"idle {name} cpu %": 100 * value / seconds for name, value in used.items()}

@@ -12,6 +12,7 @@ import elements
 import psutil
 
 from dreamfleet.launch.combined import combined
+from dreamfleet.launch.factories import Factories
 from dreamfleet.metrics import make_writers
 from dreamfleet.replay import MemoryReplay, consecutive_batches
 from dreamfleet.roles.counts import CountsFile
@@ -49,13 +50,15 @@ def make_args(logdir: Path, **options) -> elements.Config:
     return elements.Config({**defaults, **options})
 
 
-def make_factories(args: elements.Config, make_agent: Callable = CountingAgent, make_env: Callable = CountingEnv) -> tuple:
+def make_factories(
+    args: elements.Config, make_agent: Callable = CountingAgent, make_env: Callable = CountingEnv
+) -> Factories:
     """The factories of `combined`, in its order."""
     length = args.get("consec_train", 1) * args.batch_length + args.get("replay_context", 1)
     make_replay = functools.partial(MemoryReplay, length, 5000)
     make_stream = functools.partial(_make_stream, dict(args))
     make_logger = functools.partial(_make_logger, args.logdir)
-    return make_agent, make_replay, make_replay, make_env, make_env, make_stream, make_logger
+    return Factories(make_agent, make_replay, make_replay, make_env, make_env, make_stream, make_logger)
 
 
 def _make_stream(args: dict, replay, mode: str):

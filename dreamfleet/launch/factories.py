@@ -3,8 +3,7 @@
 import functools
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import elements
 
@@ -17,8 +16,7 @@ from dreamfleet.replay import Batch, MemoryReplay, Replay, consecutive_batches
 from dreamfleet.roles.options import sequence_length
 
 
-@dataclass(frozen=True)
-class Factories:
+class Factories(NamedTuple):
     """The callables of a run, in the order in which `combined` takes them."""
 
     make_agent: Any
@@ -28,9 +26,6 @@ class Factories:
     make_env_eval: Any
     make_stream: Any
     make_logger: Any
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(vars(self).values())
 
 
 def make_factories(config: elements.Config) -> Factories:

@@ -14,7 +14,7 @@ def run_config(config: elements.Config) -> None:
     if config.run.mode == "serial":
         from dreamfleet.launch.serial import run_serial
 
-        run_serial(*factories, args)
+        run_serial(factories, args)
     else:
         from dreamfleet.launch.combined import combined
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
@@ -71,9 +72,9 @@ def serial(
         part.close()
 
 
-def run_serial(*factories_and_args: Any) -> None:
+def run_serial(factories: Factories, args: elements.Config) -> None:
     """Runs in the log directory that the arguments name, alone, with what a user sees of it on the terminal."""
-    args = with_defaults(factories_and_args[-1])
+    args = with_defaults(args)
 
     def show() -> None:
         if should_show():
@@ -83,7 +84,7 @@ def run_serial(*factories_and_args: Any) -> None:
     should_show = Every(1.0)
     with lock_logdir(args.logdir), Terminal(args.steps) as terminal, _stop_on_signals() as received:
         try:
-            serial(*factories_and_args[:-1], args, on_turn=show)
+            serial(*factories, args, on_turn=show)
         finally:
             lifecycle.reset()
     if signal.SIGINT in received:
@@ -117,11 +118,22 @@ class DirectClient:
         self.peer = peer
         self._methods = methods
 
-    def call(self, method: str, data: Any = None, *, meta: dict | None = None, **_: Any) -> "DirectFuture":
+    def call(
+        self,
+        method: str,
+        data: Any = None,
+        *,
+        meta: dict | None = None,
+        repeat: bool = False,
+        deadline_s: float | None = None,
+    ) -> "DirectFuture":
         if isinstance(data, dict):
             data = {k: np.array(v) if isinstance(v, np.ndarray) else v for k, v in data.items()}
         reply = self._methods[method](data, meta or {})
         return DirectFuture(reply) if isinstance(reply, rpc.Reply) else DirectFuture(rpc.Reply(reply, {}))
+
+    def wait_connected(self, timeout_s: float | None = None) -> bool:
+        return True
 
     def stats(self) -> dict[str, float]:
         return {}

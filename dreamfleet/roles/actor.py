@@ -4,11 +4,12 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import elements
 import numpy as np
 
-from dreamfleet import lifecycle, rpc
+from dreamfleet import lifecycle
 from dreamfleet.agent.contract import Agent
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Rate
@@ -18,7 +19,7 @@ from dreamfleet.roles.options import inference_batch, with_defaults
 from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.transitions import ActRequest, Arrays, RequestParser
-from dreamfleet.roles.wiring import connect, serve
+from dreamfleet.roles.wiring import Caller, connect, serve
 
 log = logging.getLogger("dreamfleet.actor")
 
@@ -64,8 +65,8 @@ class Actor:
     def __init__(
         self,
         agent: Agent,
-        replay: rpc.Client,
-        logger: rpc.Client,
+        replay: Caller,
+        logger: Caller,
         args: elements.Config,
         send_delay_s: float = DELAY_S,
     ):
@@ -86,7 +87,7 @@ class Actor:
         """Whether no more request can be expected before these are answered."""
         return sum(r.rows for r in requests) >= self._live.count(requests[0].is_eval)
 
-    def act(self, requests: list[ActRequest]) -> tuple[list[Arrays | Exception], Arrays]:
+    def act(self, requests: list[ActRequest]) -> tuple[list[Any], Arrays]:
         """Answers the requests with actions and returns the transition for `hand_on`."""
         kept = newest_only(requests)
         env_ids, obs = transitions.join(kept)

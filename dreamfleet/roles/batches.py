@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.replay import Batch
+from dreamfleet.roles.wiring import Caller
 
 WAIT_S = 1.0  # how long the replay holds a request that it cannot serve yet
 
 
 def remote_batches(
-    replay: rpc.Client,
+    replay: Caller,
     mode: str,
     *,
     prefetch: int,

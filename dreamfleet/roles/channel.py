@@ -8,6 +8,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.errors import DreamfleetError
+from dreamfleet.roles.wiring import Caller
 
 Arrays = dict[str, np.ndarray]
 
@@ -17,13 +18,13 @@ FULL_ROWS = 64  # a message with as many rows does not wait for more
 class Channel:
     """Sends batches of rows with one method of a client; at most `backlog` of them are unacknowledged.
 
-    A small message costs as much as a large one, so a batch waits up to `delay_s` for others to be sent with it; without
-    a delay it is sent at once by whoever brings it. `on_done` is told the outcome of every message.
+    A small message costs as much as a large one, so a batch waits up to `delay_s` for others to be sent with it;
+    without a delay it is sent at once by whoever brings it. `on_done` is told the outcome of every message.
     """
 
     def __init__(
         self,
-        client: rpc.Client,
+        client: Caller,
         method: str,
         *,
         backlog: int,

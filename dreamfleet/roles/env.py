@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import elements
 import numpy as np
 
-from dreamfleet import lifecycle, rpc
+from dreamfleet import lifecycle
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
 from dreamfleet.roles.options import with_defaults
 from dreamfleet.roles.reports import RoleReports
-from dreamfleet.roles.wiring import connect, load_factory
+from dreamfleet.roles.wiring import Caller, connect, load_factory
 
 log = logging.getLogger("dreamfleet.env")
 
@@ -56,7 +56,7 @@ class EnvWorker:
         make_env: Callable,
         env_ids: Sequence[int],
         is_eval: bool,
-        actor: rpc.Client,
+        actor: Caller,
         act_timeout_s: float,
     ):
         self._envs = EnvGroup(make_env, env_ids)

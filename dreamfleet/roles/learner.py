@@ -18,7 +18,7 @@ from dreamfleet.roles.batches import WAIT_S, remote_batches
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.options import with_defaults
 from dreamfleet.roles.saver import CheckpointSaver
-from dreamfleet.roles.wiring import connect
+from dreamfleet.roles.wiring import Caller, connect
 
 log = logging.getLogger("dreamfleet.learner")
 
@@ -53,9 +53,7 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: elements.Co
 class Learner:
     """The training side of the agent, with its clocks, its counts and its place in the run."""
 
-    def __init__(
-        self, agent: Agent, replay: rpc.Client, logger: rpc.Client, args: elements.Config, wait_s: float = WAIT_S
-    ):
+    def __init__(self, agent: Agent, replay: Caller, logger: Caller, args: elements.Config, wait_s: float = WAIT_S):
         self.updates = 0
         self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
         self._agent = agent

@@ -1,4 +1,4 @@
-"""The logger: collects metrics and episodes from everyone and writes them; terminal and dashboard read what it wrote."""
+"""The logger: collects metrics and episodes from everyone and writes them; whoever shows a run reads what it wrote."""
 
 import logging
 import threading
@@ -138,7 +138,7 @@ class LoggerRole:
     def _advance(self, step: int) -> None:
         step = max(int(step), self._progress.step)
         self._progress.step = step
-        counter = getattr(self._logger, "step", None)
+        counter: Any = getattr(self._logger, "step", None)
         if hasattr(counter, "load"):
             counter.load(step)
 

@@ -1,5 +1,6 @@
 """Periodic metrics of a role's own machinery, sent to the logger."""
 
+import contextlib
 import time
 
 import elements
@@ -31,10 +32,8 @@ class RoleReports:
             return
         usage = self._usage.stats() if self._usage else {}
         metrics = {f"{self._prefix}/{k}": v for k, v in {**stats, **_prefixed("usage", usage)}.items()}
-        try:
+        with contextlib.suppress(DreamfleetError):  # away or behind: these figures are not worth waiting for
             self._client.call("add", metrics, deadline_s=0.0)
-        except DreamfleetError:
-            pass  # the logger is away or behind: these figures are not worth waiting for
 
     def close(self) -> None:
         if self._client:

@@ -5,9 +5,10 @@ import threading
 import time
 from typing import Any
 
-from dreamfleet import lifecycle, rpc
+from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import DreamfleetError
+from dreamfleet.roles.wiring import Caller
 
 log = logging.getLogger("dreamfleet.checkpoint")
 
@@ -17,7 +18,7 @@ PART_TIMEOUT_S = 120.0
 class CheckpointSaver:
     """Writes checkpoints in the background; replay and logger add their own parts to the same draft."""
 
-    def __init__(self, checkpoints: Checkpoints, peers: dict[str, rpc.Client]):
+    def __init__(self, checkpoints: Checkpoints, peers: dict[str, Caller]):
         self._checkpoints = checkpoints
         self._peers = peers  # by the name of their part
         self._thread: threading.Thread | None = None

@@ -11,6 +11,7 @@ from dreamfleet.errors import Closed
 from dreamfleet.roles import transitions
 from dreamfleet.roles.channel import Channel, is_failed
 from dreamfleet.roles.transitions import Arrays
+from dreamfleet.roles.wiring import Caller
 
 log = logging.getLogger("dreamfleet.actor")
 
@@ -24,8 +25,8 @@ class TransitionSender:
 
     def __init__(
         self,
-        replay: rpc.Client,
-        logger: rpc.Client,
+        replay: Caller,
+        logger: Caller,
         args: elements.Config,
         on_failure: Callable[[Exception], None],
         delay_s: float = DELAY_S,

@@ -1,13 +1,35 @@
 """How roles reach each other: servers and clients from the run's arguments, and factories sent between processes."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import elements
 
 from dreamfleet import rpc
 from dreamfleet.roles.options import key_file
+
+
+class Caller(Protocol):
+    """What a role needs of a client: calls that give futures, over a connection or in place."""
+
+    peer: str
+
+    def call(
+        self,
+        method: str,
+        data: Any = None,
+        *,
+        meta: dict | None = None,
+        repeat: bool = False,
+        deadline_s: float | None = None,
+    ) -> Any: ...
+
+    def wait_connected(self, timeout_s: float | None = None) -> bool: ...
+
+    def stats(self) -> dict[str, float]: ...
+
+    def close(self) -> None: ...
 
 
 def serve(args: elements.Config, role: str) -> rpc.Server:

@@ -160,13 +160,14 @@ class CountingAgent:
 
 
 def check_sequences(data: Batch) -> None:
-    """Raises unless every sequence is contiguous, of one environment, each row with the action and contents of its step."""
+    """Raises unless every sequence is contiguous, of one environment, and each row holds what belongs to its step."""
     step, env, life, episode = (data[k].astype(np.int64) for k in ("step", "env", "life", "episode"))
     is_first, is_last = data["is_first"], data["is_last"]
     assert (env == env[:, :1]).all(), f"a sequence mixes environments: {env.tolist()}"
     follows = (step[:, 1:] == step[:, :-1] + 1) & (episode[:, 1:] == episode[:, :-1]) & (life[:, 1:] == life[:, :-1])
-    starts = is_first[:, 1:] & (step[:, 1:] == 0)
-    assert (follows ^ starts).all(), f"a sequence has a gap: steps {step.tolist()}, first {is_first.tolist()}"
+    starts = step[:, 1:] == 0
+    assert (follows ^ starts).all(), f"a sequence has a gap: steps {step.tolist()}, episodes {episode.tolist()}"
+    assert (is_first[:, 1:] == starts).all(), f"a row is wrongly first or not: {is_first.tolist()}, {step.tolist()}"
     assert (is_last[:, :-1] == is_first[:, 1:]).all(), "an episode has no last row before the next first one"
     assert (data["action"] == expected_action(env, step)).all(), "an action is not the one given to its observation"
     assert (data["echo"] == step * 10).all(), "an output is not the one made with its observation"

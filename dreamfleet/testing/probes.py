@@ -11,7 +11,7 @@ CHOICE = elements.Space(np.int32, (), 0, 2)
 class Probe:
     """Base of the probes: keeps the episode, leaves observation and reward to `begin` and `move`.
 
-    `best_score` is what an optimal policy gets in an episode, `random_score` what a uniformly random one does on average.
+    `best_score` is what an optimal policy gets in an episode, `random_score` what a random one gets on average.
     """
 
     best_score = 1.0

@@ -25,7 +25,7 @@ def test_a_missing_or_mistyped_key_is_named(key):
 def test_an_action_space_without_reset_is_refused():
     env = Dummy()
     del env.act_space["reset"]
-    with pytest.raises(EnvError, match="Dummy.act_space has no 'reset'"):
+    with pytest.raises(EnvError, match=r"Dummy\.act_space has no 'reset'"):
         check_spaces(env)
 
 

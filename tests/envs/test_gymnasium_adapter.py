@@ -149,14 +149,24 @@ def test_the_largest_value_of_an_integer_type_is_within_its_space(dtype):
 
 
 def test_ends_by_death_and_by_time_are_told_apart_and_the_next_step_begins_anew():
-    env = FromGymnasium(Mixed(spaces.Discrete(3), spaces.Discrete(2), ends=[(True, False), (False, True), (True, True)]))
+    env = FromGymnasium(
+        Mixed(spaces.Discrete(3), spaces.Discrete(2), ends=[(True, False), (False, True), (True, True)])
+    )
     act = {"action": np.int32(1), "reset": np.bool_(False)}
     flags = []
     for _ in range(7):
         obs = env.step(act)
         flags.append((obs["is_first"], obs["is_last"], obs["is_terminal"], float(obs["reward"])))
     first = (True, False, False, 0.0)
-    assert flags == [first, (False, True, True, 0.5), first, (False, True, False, 0.5), first, (False, True, True, 0.5), first]
+    assert flags == [
+        first,
+        (False, True, True, 0.5),
+        first,
+        (False, True, False, 0.5),
+        first,
+        (False, True, True, 0.5),
+        first,
+    ]
 
 
 def test_reset_starts_an_episode_in_the_middle_of_one():

@@ -95,8 +95,15 @@ def linger() -> None:
 
 
 def fail_and_linger(text: str) -> None:
-    """Fails, but leaves a thread that keeps the process alive."""
-    linger()
+    """Fails, but leaves a thread that keeps the process alive, and says so when the failure has been told."""
+
+    def wait() -> None:
+        threading.main_thread().join()
+        log.info("lingering")
+        threading.Event().wait()
+
+    announce()
+    threading.Thread(target=wait).start()
     raise ValueError(text)
 
 

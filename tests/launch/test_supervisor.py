@@ -91,7 +91,7 @@ def test_first_cause_is_shown_and_not_what_followed(fleet):
 
 def test_first_cause_is_shown_even_if_its_process_ends_last(fleet, monkeypatch):
     monkeypatch.setattr(supervisor, "OTHERS_GRACE_S", 0.5)
-    fleet.journal.on("other", r"ready", fleet.open_gate)
+    fleet.journal.on("agent", "lingering", fleet.open_gate)
     with pytest.raises(RunFailed, match="agent failed: ValueError: the cause"):
         fleet.run(
             RoleSpec("agent", targets.fail_and_linger, ("the cause",), policy=NEVER),

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.distributed
+
+MARK = "DREAMFLEET_TEST_SCRIPT"
 
 
 class Script:
@@ -18,7 +21,8 @@ class Script:
     def __init__(self, logdir: Path, scenario: str):
         self.logdir = logdir
         command = [sys.executable, str(Path(__file__).with_name("user_script.py")), str(logdir), scenario]
-        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        environ = {**os.environ, MARK: str(logdir)}
+        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environ)
         self.lines: list[str] = []
 
     def read_until(self, *patterns: str) -> list[re.Match]:
@@ -53,6 +57,17 @@ def start_script(tmp_path):
         script.popen.kill()
         script.popen.wait()
         script.popen.stdout.close()
+    left = [process for process in psutil.process_iter() if is_marked(process, str(tmp_path))]
+    for process in left:
+        process.kill()
+    assert not left
+
+
+def is_marked(process: psutil.Process, value: str) -> bool:
+    try:
+        return process.environ().get(MARK) == value
+    except psutil.Error:
+        return False
 
 
 def test_factories_of_main_work_and_main_is_not_run_again(start_script):
@@ -119,3 +134,10 @@ def test_nothing_outlives_a_killed_supervisor(start_script, is_gone):
     pids = [int(pid) for match in (main, polite, stubborn) for pid in match.groups()]
     assert all(is_gone(pid) for pid in pids)
     assert "The supervisor is gone" in (script.logdir / "logs/polite.log").read_text()
+
+
+def test_frozen_role_does_not_outlive_a_killed_supervisor(start_script, is_gone):
+    script = start_script("frozen")
+    (ready,) = script.read_until(r"main\|info\|ready pid=(\d+)")
+    script.popen.kill()
+    assert is_gone(int(ready[1]))

@@ -14,9 +14,8 @@ def test_seeds_are_the_same_on_every_machine_and_in_every_version():
 
 
 def test_seeds_are_32_bit_and_distinct():
-    seeds = [
-        derive_seed(*key) for key in itertools.product((0, 1, -5), ("agent", "env1", "env11"), range(11), range(3))
-    ]
+    keys = itertools.product((0, 1, -5), ("agent", "env1", "env11"), range(11), range(3))
+    seeds = [derive_seed(*key) for key in keys]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**32 for seed in seeds)
 

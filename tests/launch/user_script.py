@@ -40,8 +40,16 @@ elif scenario == "stop":
     specs += [RoleSpec("other", "targets:serve")]
 elif scenario == "stubborn":
     specs = [RoleSpec("main", ignore_stop, is_main=True)]
+elif scenario == "frozen":
+    specs = [RoleSpec("main", "targets:hold_gil", is_main=True)]
 
-supervisor = Supervisor(specs, logdir, on_log=lambda *line: print(*line, sep="|", flush=True))
+
+def show(*line: str) -> None:
+    print(*line, sep="|", flush=True)
+
+
+timeout_s = 5.0 if scenario == "frozen" else 60.0
+supervisor = Supervisor(specs, logdir, heartbeat_timeout_s=timeout_s, on_log=show)
 with supervisor.install_signals():
     supervisor.run()
 print(f"returned|{supervisor.stop_reason}", flush=True)

@@ -69,9 +69,7 @@ def test_one_side_may_always_go_on_and_the_difference_stays_within_the_law(
 ):
     length = consec * batch_length + context
     store = Store(num_envs, length)
-    limiter = make_limiter(
-        store, train_ratio, batch_size, batch_length, length, tolerance=tolerance, min_size=min_size
-    )
+    limiter = make_limiter(store, train_ratio, batch_size, batch_length, length, tolerance=tolerance, min_size=min_size)
     tol = 4 * batch_size if tolerance is None else tolerance
     minimum = batch_size * length if min_size is None else min_size
     per_insert = train_ratio / batch_length

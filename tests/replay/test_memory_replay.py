@@ -25,7 +25,7 @@ def numbers(replay: MemoryReplay) -> list[list[int]]:
 
 
 def test_capacity_that_holds_no_sequence_is_refused():
-    with pytest.raises(ReplayError, match="capacity=9 .* length=10"):
+    with pytest.raises(ReplayError, match=r"capacity=9 .* length=10"):
         MemoryReplay(length=10, capacity=9)
 
 

@@ -156,7 +156,7 @@ def test_the_counting_agent_agrees(kind):
     agent = CountingAgent(kind)
     carries = DictCarries(agent, NEVER_S)
     envs = {index: CountingEnv(index, length=4 + index) for index in range(3)}
-    last = dict.fromkeys(envs, {"action": 0, "reset": True})
+    last = {index: {"action": 0, "reset": True} for index in envs}
     for turn in range(40):
         names = [[0, 1, 2], [2, 0], [1]][turn % 3]
         obs = [envs[name].step(last[name]) for name in names]
@@ -208,8 +208,10 @@ def test_slots_stay_with_their_environments(slot_agent):
     assert act(carries, [10, 20]) == [1, 1]
     assert act(carries, [20, 30]) == [2, 1]
     assert act(carries, [30, 10, 20]) == [2, 2, 3]
-    slots = [dict(zip(names, call[0], strict=True)) for names, call in
-             zip([[10, 20], [20, 30], [30, 10, 20]], slot_agent.calls, strict=True)]
+    slots = [
+        dict(zip(names, call[0], strict=True))
+        for names, call in zip([[10, 20], [20, 30], [30, 10, 20]], slot_agent.calls, strict=True)
+    ]
     assert slots[0][20] == slots[1][20] == slots[2][20]
     assert slots[0][10] == slots[2][10] and slots[1][30] == slots[2][30]
     assert [call[1] for call in slot_agent.calls] == [[True, True], [False, True], [False, False, False]]

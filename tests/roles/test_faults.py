@@ -80,9 +80,10 @@ def never_starts(index: int) -> CountingEnv:
 
 def test_a_role_that_never_starts_fails_the_run_with_its_traceback(tmp_path):
     args = make_args(tmp_path, max_restarts=2)
-    with pytest.raises(RunFailed, match=r"(?s)never_starts.*no licence for this simulator"), running_fleet(
-        args, make_env=never_starts
-    ) as fleet:
+    with (
+        pytest.raises(RunFailed, match=r"(?s)never_starts.*no licence for this simulator"),
+        running_fleet(args, make_env=never_starts) as fleet,
+    ):
         fleet.join()
 
 
@@ -104,7 +105,7 @@ def test_a_policy_that_raises_is_the_cause_of_the_failure(tmp_path):
 
 def test_without_restarts_any_failure_ends_the_run(tmp_path):
     args = make_args(tmp_path, max_restarts=0, steps=0)
-    with pytest.raises(RunFailed, match="env0.*SIGKILL"), running_fleet(args) as fleet:
+    with pytest.raises(RunFailed, match=r"env0.*SIGKILL"), running_fleet(args) as fleet:
         fleet.wait_step(300)
         fleet.kill("env0")
         fleet.join()

@@ -79,7 +79,7 @@ def test_a_run_ends_after_its_duration(tmp_path):
 def test_serial_is_the_same_for_a_seed(tmp_path):
     def run(name: str) -> tuple:
         args = make_args(tmp_path / name, steps=800)
-        run_serial(*make_factories(args), args)
+        run_serial(make_factories(args), args)
         checkpoint = Checkpoints(tmp_path / name).latest()
         assert checkpoint
         replay = checkpoint.read("replay")["train"]["streams"]

@@ -5,17 +5,17 @@ import inspect
 import threading
 
 import cloudpickle
-import embodied
 import portal
 import pytest
-from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
 from fleet import DEADLINE_S, make_args, make_factories, read_inserts
 
+import embodied
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.combined import env_specs, logger_spec, replay_spec, resolved_addresses
 from dreamfleet.launch.supervisor import Supervisor
 from dreamfleet.roles.options import with_defaults
+from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
 
 pytestmark = pytest.mark.distributed
 

@@ -9,11 +9,11 @@ from dreamfleet.roles import transitions
 from dreamfleet.roles.transitions import RequestParser
 
 
-def make_data(env_ids=(0, 1), is_eval=False, **changes) -> dict:
+def make_data(env_ids=(0, 1), **changes) -> dict:
     rows = len(env_ids)
     data = {
         "envid": np.array(env_ids, np.int64),
-        "is_eval": np.full(rows, is_eval),
+        "is_eval": np.zeros(rows, bool),
         "image": np.stack([np.full((4, 4, 3), env_id, np.uint8) for env_id in env_ids]),
         "log/speed": np.arange(rows, dtype=np.float32),
         "reward": np.ones(rows, np.float32),
@@ -38,7 +38,7 @@ def test_many_environments_in_one_message():
     request = parse(make_data([5, 3]))
     assert (request.env_ids, request.is_eval, request.is_single, request.rows) == ([5, 3], False, False, 2)
     assert request.obs.keys() == make_data().keys() - {"envid", "is_eval"}
-    assert parse(make_data(is_eval=True)).group != request.group
+    assert parse(make_data(is_eval=np.ones(2, bool))).group != request.group
 
 
 def test_the_single_form_has_no_leading_dimension():
@@ -98,7 +98,10 @@ def test_none_and_things_that_are_no_dict_are_refused():
         ({"extra": np.zeros(2)}, r"extra \['extra'\]"),
         ({"image": None}, r"missing \['image'\]"),
         ({"log/speed": None}, r"missing \['log/speed'\]"),
-        ({"image": np.zeros((2, 4, 4, 3), np.float32)}, r"'image' is float32\(2, 4, 4, 3\), expected uint8\(2, 4, 4, 3\)"),
+        (
+            {"image": np.zeros((2, 4, 4, 3), np.float32)},
+            r"'image' is float32\(2, 4, 4, 3\), expected uint8\(2, 4, 4, 3\)",
+        ),
         ({"image": np.zeros((2, 4, 5, 3), np.uint8)}, r"'image' is uint8\(2, 4, 5, 3\), expected uint8"),
         ({"reward": np.ones(2)}, r"'reward' is float64\(2,\), expected float32\(2,\)"),
         ({"reward": np.ones(3, np.float32)}, r"'reward' is float32\(3,\), expected float32\(2,\)"),
@@ -117,7 +120,7 @@ def test_evaluation_may_look_different_from_training():
     parser = RequestParser()
     parse(make_data(), parser)
     extra = {"log/score": np.zeros(2, np.float32)}
-    parse(make_data([8, 9], is_eval=True, **extra), parser)
+    parse(make_data([8, 9], is_eval=np.ones(2, bool), **extra), parser)
     with pytest.raises(BadRequest, match="log/score"):
         parse(make_data(**extra), parser)
 
@@ -179,7 +182,11 @@ def test_peers_without_a_session_are_let_in():
 
 def test_join_keeps_the_order_of_the_requests():
     parser = RequestParser()
-    requests = [parse(make_data([5, 3]), parser), parse(make_single(9), parser, form="one"), parse(make_data([1]), parser)]
+    requests = [
+        parse(make_data([5, 3]), parser),
+        parse(make_single(9), parser, form="one"),
+        parse(make_data([1]), parser),
+    ]
     env_ids, obs = transitions.join(requests)
     assert env_ids == [5, 3, 9, 1]
     assert obs["image"][:, 0, 0, 0].tolist() == env_ids
@@ -199,7 +206,11 @@ def test_padding_fills_up_with_row_0(rows, batch_size, expected):
 
 def test_every_request_gets_its_own_part_of_the_answer():
     parser = RequestParser()
-    requests = [parse(make_data([5, 3]), parser), parse(make_single(9), parser, form="one"), parse(make_data([1]), parser)]
+    requests = [
+        parse(make_data([5, 3]), parser),
+        parse(make_single(9), parser, form="one"),
+        parse(make_data([1]), parser),
+    ]
     acts = {"action": np.array([50, 30, 90, 10]), "move": np.arange(8).reshape(4, 2)}
     is_last = np.array([False, True, True, False])
     many, single, one = transitions.split_answers(requests, acts, is_last)

@@ -1,0 +1,105 @@
+"""Who may import whom, read from the source of every module, and what light processes must not load."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dreamfleet
+
+ROOT = Path(dreamfleet.__file__).parent
+LEAVES = ("envs", "replay", "metrics", "rpc", "checkpoint")
+ABOVE_LEAVES = ("agent", "roles", "launch", "commands")
+HEAVY = ("jax", "gymnasium", "portal", "tensorboardX", "torch")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_by(path: Path) -> Iterator[str]:
+    """Full names of what a module imports anywhere in it, functions included."""
+    name = module_name(path)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def part(name: str) -> str:
+    """The package or module right under `dreamfleet`, or the foreign package."""
+    top, *rest = name.split(".")
+    return rest[0] if top == "dreamfleet" and rest else top
+
+
+IMPORTS = sorted({(module_name(path), name) for path in ROOT.rglob("*.py") for name in imported_by(path)})
+
+
+def violations(is_forbidden) -> list[str]:
+    """The imports of one part by another that a rule forbids, as text."""
+    inside = [(module, name) for module, name in IMPORTS if name.split(".")[0] in ("dreamfleet", "embodied")]
+    crossing = [(module, name) for module, name in inside if part(module) != part(name)]
+    return [f"{module} imports {name}" for module, name in crossing if is_forbidden(module, part(module), part(name))]
+
+
+def test_the_source_is_read():
+    assert ("dreamfleet.roles.env", "dreamfleet.envs.EnvGroup") in IMPORTS
+    assert ("dreamfleet.envs.registry", "dreamfleet.envs.dummy.Dummy") in IMPORTS
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_leaf_packages_import_neither_each_other_nor_what_is_above(leaf):
+    assert not violations(lambda _, source, target: source == leaf and target in (*LEAVES, *ABOVE_LEAVES))
+
+
+def test_agents_do_not_know_who_runs_them():
+    assert not violations(lambda _, source, target: source == "agent" and target in ("roles", "launch", "commands"))
+
+
+def test_roles_do_not_know_how_they_are_started():
+    def is_forbidden(module, source, target):
+        return source == "roles" and target in ("launch", "commands") and module != "dreamfleet.roles.parallel"
+
+    assert not violations(is_forbidden)
+
+
+def test_only_the_command_line_imports_commands():
+    assert not violations(lambda _, source, target: target == "commands" and source not in ("cli", "__main__"))
+
+
+def test_only_the_command_line_and_the_launcher_import_config():
+    allowed = ("cli", "commands", "launch", "__main__")
+    assert not violations(lambda _, source, target: target == "config" and source not in allowed)
+
+
+def test_errors_and_lifecycle_import_nothing_of_ours():
+    assert not violations(lambda _, source, target: source in ("errors", "lifecycle"))
+
+
+def test_nothing_that_runs_imports_what_is_for_tests():
+    assert not violations(lambda _, source, target: target == "testing")
+
+
+def test_the_documented_paths_are_never_imported_from_inside():
+    assert not violations(lambda _, source, target: target == "embodied")
+
+
+def test_jax_is_imported_by_agents_only():
+    assert not [module for module, name in IMPORTS if part(name) == "jax" and part(module) not in ("agent", "nn")]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("role", ["env", "replay", "logger"])
+def test_light_roles_load_nothing_heavy(role):
+    code = f"import sys, dreamfleet.roles.{role}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []
