@@ -26,14 +26,23 @@ class Linear(eqx.Module):
     """y = x W + b, with W of shape (in, out)."""
 
     kernel: jax.Array
-    bias: jax.Array
+    bias: jax.Array | None
 
     def __init__(self, key: jax.Array, inputs: int, outputs: int, scale: float = 1.0):
         self.kernel = init_kernel(key, (inputs, outputs), scale)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return x @ self.kernel.astype(x.dtype) + self.bias.astype(x.dtype)
+        y = x @ self.kernel.astype(x.dtype)
+        return y if self.bias is None else y + self.bias.astype(x.dtype)
+
+    def split(self, inputs: int) -> tuple["Linear", "Linear"]:
+        """Two layers that add up to this one: for the first `inputs` inputs, without bias, and for the rest."""
+        first, rest = self.kernel[:inputs], self.kernel[inputs:]
+        return (
+            eqx.tree_at(lambda layer: (layer.kernel, layer.bias), self, (first, None), is_leaf=lambda x: x is None),
+            eqx.tree_at(lambda layer: layer.kernel, self, rest),
+        )
 
 
 class BlockLinear(eqx.Module):
@@ -64,9 +73,17 @@ class RMSNorm(eqx.Module):
         self.scale = jnp.ones(size)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        return self._normalise(x, -1, self.scale)
+
+    def blocks(self, x: jax.Array) -> jax.Array:
+        """The same for (blocks, N, size / blocks), over all blocks together."""
+        return self._normalise(x, (0, 2), self.scale.reshape(len(x), 1, -1))
+
+    @staticmethod
+    def _normalise(x: jax.Array, axis: int | tuple[int, ...], scale: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)
-        mean_square = jnp.mean(jnp.square(x32), -1, keepdims=True)
-        return (x32 * jax.lax.rsqrt(mean_square + NORM_EPS) * self.scale).astype(x.dtype)
+        mean_square = jnp.mean(jnp.square(x32), axis, keepdims=True)
+        return (x32 * jax.lax.rsqrt(mean_square + NORM_EPS) * scale).astype(x.dtype)
 
 
 class Dense(eqx.Module):

@@ -41,7 +41,7 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Conf
         post=actor.hand_on,
         batch=actor.batch_size,
         max_wait_ms=args.actor_wait_ms,
-        workers=args.actor_threads,
+        workers=args.actor_threads if args.actor_threads > 1 else 0,
         is_full=actor.is_everyone_waiting,
         post_backlog=args.backlog,
         takes_meta=True,

@@ -12,7 +12,7 @@ from dreamfleet.roles.wiring import Caller
 
 Arrays = dict[str, np.ndarray]
 
-FULL_ROWS = 64  # a message with as many rows does not wait for more
+FULL_ROWS = 256  # a message with as many rows does not wait for more
 
 
 class Channel:

@@ -22,7 +22,7 @@ DEFAULTS = {
     "consec_report": 1,
     "envs_per_worker": 1,
     "actor_wait_ms": 5.0,
-    "backlog": 32,
+    "backlog": 64,
     "act_timeout": 600.0,
     "episode_timeout": 180.0,
     "prefetch": 2,

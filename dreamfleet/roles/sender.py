@@ -17,7 +17,7 @@ log = logging.getLogger("dreamfleet.actor")
 
 LOGGER_PATIENCE_S = 1.0
 LOGGER_BACKLOG = 256
-DELAY_S = 0.005  # transitions wait this long for others to travel with
+DELAY_S = 0.01  # transitions wait this long for others to travel with
 
 
 class TransitionSender:
@@ -48,15 +48,19 @@ class TransitionSender:
             make_meta=self._make_mark,
             on_done=self._on_acknowledged,
         )
-        self._logger = Channel(
-            logger,
-            "tran",
-            backlog=LOGGER_BACKLOG,
-            delay_s=delay_s,
-            repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
-            make_meta=self._make_place,
-            on_done=self._on_logged,
-        )
+        # Rows with and without images cannot be joined, and never are of the same environment: one channel for each.
+        self._logger = {
+            has_images: Channel(
+                logger,
+                "tran",
+                backlog=LOGGER_BACKLOG,
+                delay_s=delay_s,
+                repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
+                make_meta=self._make_place,
+                on_done=self._on_logged,
+            )
+            for has_images in (False, True)
+        }
 
     @property
     def unacknowledged(self) -> int:
@@ -73,8 +77,8 @@ class TransitionSender:
 
     def close(self) -> None:
         """Wakes whoever waits to send."""
-        self._replay.close()
-        self._logger.close()
+        for channel in (self._replay, *self._logger.values()):
+            channel.close()
 
     def _make_mark(self) -> dict:
         """By which replay knows a message that it has seen already."""
@@ -92,9 +96,10 @@ class TransitionSender:
     def _send_logger(self, transition: Arrays) -> None:
         is_eval, first = bool(transition["is_eval"][0]), int(transition["envid"].min())
         self._video_ids[is_eval] = min(first, self._video_ids.get(is_eval, first))
-        for message in transitions.for_logger(transition, set(self._video_ids.values()), self._is_full):
-            if not self._logger.put(message, 0.0 if self._is_logger_away else LOGGER_PATIENCE_S):
-                self._logger.clear()
+        shown, rest = transitions.split_shown(transition, set(self._video_ids.values()), self._is_full)
+        for has_images, rows in ((True, shown), (False, rest)):
+            if rows and not self._logger[has_images].put(rows, 0.0 if self._is_logger_away else LOGGER_PATIENCE_S):
+                self._logger[has_images].clear()
                 self._lose_logger("does not keep up")
 
     def _make_place(self) -> dict:

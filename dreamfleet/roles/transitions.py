@@ -159,15 +159,14 @@ def for_replay(transition: Arrays) -> Arrays:
     return {k: v for k, v in transition.items() if not k.startswith("log/")}
 
 
-def for_logger(transition: Arrays, video_ids: set[int], is_full: bool) -> list[Arrays]:
-    """Messages for the logger: images travel only for the environments whose episodes are shown."""
+def split_shown(transition: Arrays, shown_ids: set[int], is_full: bool) -> tuple[Arrays | None, Arrays | None]:
+    """The rows for the logger with images, of the environments that are shown, and the others without."""
     images = [k for k, v in transition.items() if v.dtype == np.uint8 and v.ndim == 4]
     if is_full or not images:
-        return [transition]
-    env_ids = transition["envid"].tolist()
-    is_shown = np.array([env_id in video_ids for env_id in env_ids])
+        return (transition, None) if images else (None, transition)
+    is_shown = np.array([env_id in shown_ids for env_id in transition["envid"].tolist()])
     rest = {k: v for k, v in transition.items() if k not in images}
     if not is_shown.any():
-        return [rest]
+        return None, rest
     shown = {k: v[is_shown] for k, v in transition.items()}
-    return [shown, {k: v[~is_shown] for k, v in rest.items()}] if not is_shown.all() else [shown]
+    return shown, None if is_shown.all() else {k: v[~is_shown] for k, v in rest.items()}

@@ -58,7 +58,7 @@ def make_client(
 ) -> Client:
     """A client of the role `peer`, which connects in the background.
 
-    Without `threaded` all work happens on the thread of the caller, which has the lowest latency for one call at a time.
+    Without `threaded` everything happens on the thread of the caller: the lowest latency, for one call at a time.
     Without `meta` nothing is added to the data, as plain portal servers need it.
     """
     options = {"peer": peer, "key_file": key_file, "max_inflight": max_inflight}

@@ -26,7 +26,7 @@ class Group:
 class Batcher:
     """Forms batches of whole items; passive, used only by the thread that reads requests (except `finished`).
 
-    A batch is emitted when it has `batch` rows, when `is_full` says so, or when its oldest item has waited `max_wait_s`.
+    A batch is emitted when it has `batch` rows, when `is_full` says so, or when its oldest item waited `max_wait_s`.
     The last only while a worker is free: a batch that has to wait anyway may as well grow.
     """
 
@@ -36,6 +36,7 @@ class Batcher:
         self._groups: dict[Hashable, Group] = {}
         self._lock = threading.Lock()
         self._running = 0  # batches emitted and not finished
+        self._is_overdue = False  # a batch has waited long enough, but there is no free worker
 
     @property
     def depth(self) -> int:
@@ -57,23 +58,29 @@ class Batcher:
             self._emit_group(key)
 
     def next_deadline(self) -> float:
-        """When `flush` has to be called next; infinity if only another event can make a batch ready."""
-        if not self._groups or self._running >= self._workers:
+        """When `flush` has to be called next, unless `finished` asks for it."""
+        if not self._groups or self._is_overdue:
             return math.inf
-        return min(group.deadline for group in self._groups.values())
+        return min([group.deadline for group in self._groups.values()])
 
     def flush(self, now: float) -> None:
         """Emits the batches that have waited long enough, oldest first, as long as workers are free."""
-        while self._groups and self._running < self._workers:
+        while self._groups:
             key = min(self._groups, key=lambda key: self._groups[key].deadline)
             if self._groups[key].deadline > now:
                 return
+            with self._lock:
+                self._is_overdue = self._running >= self._workers
+            if self._is_overdue:
+                return
             self._emit_group(key)
 
-    def finished(self) -> None:
-        """Tells that a worker is done with a batch; the reading thread is to be woken afterwards."""
+    def finished(self) -> bool:
+        """Says that a worker is done with a batch; returns whether the reading thread has to call `flush`."""
         with self._lock:
             self._running -= 1
+            was_overdue, self._is_overdue = self._is_overdue, False
+            return was_overdue
 
     def _emit_group(self, key: Hashable) -> None:
         group = self._groups.pop(key)
@@ -111,15 +118,19 @@ class PostQueue:
     def run(self) -> None:
         """The loop of the posting thread; `close` ends it after what was finished in order."""
         while (args := self._take()) is not None:
-            try:
-                if args:
-                    self._post(*args)
-            except Exception:
-                _log.exception("%s: the work after a batch failed", self._name)
+            self.post(args)
             with self._condition:
                 self._finished.pop(self._next)
                 self._next += 1
                 self._condition.notify_all()
+
+    def post(self, args: tuple[Any, ...]) -> None:
+        """Does the work after one batch, right here."""
+        try:
+            if args:
+                self._post(*args)
+        except Exception:
+            _log.exception("%s: the work after a batch failed", self._name)
 
     def close(self) -> None:
         with self._condition:

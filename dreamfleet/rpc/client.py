@@ -18,6 +18,8 @@ from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Failure, Reply
 
+_BRIEF_S = 0.2  # shorter waits are not worth telling the supervisor about
+
 
 class Client(abc.ABC):
     """Calls the methods of one server; connects again by itself when the connection is lost."""
@@ -107,8 +109,12 @@ class Client(abc.ABC):
         """Blocks until the future is done; raises `DeadlineExceeded` after `timeout_s` or its own deadline."""
         limits = [] if timeout_s is None else [time.monotonic() + timeout_s]
         limits += [] if future.deadline is None else [future.deadline]
+        until = min(limits, default=None)
+        soon = time.monotonic() + _BRIEF_S
+        if self._await(future, soon if until is None else min(soon, until)):
+            return
         with lifecycle.waiting(f"{self.peer}.{future.method}"):
-            if self._await(future, min(limits, default=None)):
+            if self._await(future, until):
                 return
         seconds = time.monotonic() - future.started
         state = "" if self.connected else ", and there is no connection"

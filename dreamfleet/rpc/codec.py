@@ -1,7 +1,7 @@
 """Trees of arrays, numbers, strings and bytes as a list of buffers, and back; used on the wire and in checkpoint files.
 
-The first buffer has a msgpack header, which is the tree with a reference in place of every array, and then all arrays of
-up to `LARGE` bytes, at offsets of `ALIGN`. Each larger array (or bytes object) is a buffer of its own.
+The first buffer has a msgpack header, which is the tree with a reference in place of every array, and then all arrays
+of up to `LARGE` bytes, at offsets of `ALIGN`. Each larger array (or bytes object) is a buffer of its own.
 """
 
 import functools
@@ -78,7 +78,7 @@ class _Encoder:
         self.large: list[Buffer] = []
 
     def encode(self, tree: Any, prefix: bytes = b"") -> list[Buffer]:
-        header = msgpack.packb(self.convert(tree))
+        header: bytes = msgpack.packb(self.convert(tree))  # pyright: ignore[reportAssignmentType]
         return [b"".join((prefix, _HEADER_SIZE.pack(len(header)), header, *self.packed)), *self.large]
 
     def convert(self, value: Any) -> Any:

@@ -22,9 +22,7 @@ class Future:
         *("deadline", "is_sent", "method", "number", "payload", "repeat", "started"),
     )
 
-    def __init__(
-        self, client: "Client", number: int, method: str, payload: Any, repeat: bool, deadline: float | None
-    ):
+    def __init__(self, client: "Client", number: int, method: str, payload: Any, repeat: bool, deadline: float | None):
         self.number = number
         self.method, self.payload, self.repeat, self.deadline = method, payload, repeat, deadline
         self.is_sent = False

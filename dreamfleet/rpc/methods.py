@@ -74,7 +74,7 @@ class BatchedMethods:
 
     @property
     def loops(self) -> list[Callable[[], None]]:
-        return [self._work] * self._workers + ([self._posts.run] if self._posts else [])
+        return [self._work] * self._workers + ([self._posts.run] if self._posts and self._workers else [])
 
     def admit(self, request: Request) -> None:
         try:
@@ -99,7 +99,12 @@ class BatchedMethods:
             self._posts.close()
 
     def _emit(self, group: Group) -> None:
-        self._queue.put((next(self._numbers), group))
+        if self._workers:
+            self._queue.put((next(self._numbers), group))
+            return
+        post_args = self._run(group)
+        if self._posts:
+            self._posts.post(post_args)
 
     def _work(self) -> None:
         while (entry := self._queue.get()) is not None and not self._server.is_closed:
@@ -121,9 +126,11 @@ class BatchedMethods:
         except Exception as error:
             answers = [(request, self._server.make_failure(request, error)) for request in group.requests]
             post_args = ()
-        self._batcher.finished()
+        must_flush = self._batcher.finished()
         self._server.count_calls(group.requests, start, time.monotonic())
         self._server.deliver(answers)
+        if must_flush:
+            self._server.wake()
         return post_args
 
     def _answer(self, request: Request, result: Any) -> Answer:

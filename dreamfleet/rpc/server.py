@@ -57,14 +57,15 @@ class Server(abc.ABC):
     ) -> None:
         """Serves `methods` (name -> parser of data into an item) in batches, with `fn(items) -> (replies, info)`.
 
-        A reply that is an exception is the error answer of its item.
+        A reply that is an exception is the error answer of its item. Without workers the thread that reads requests
+        does all the work: nothing is handed from thread to thread, and nothing is read meanwhile.
 
         `item.rows` counts toward `batch`; items of different `item.group` are batched apart, and `is_full` is asked
         about the waiting items of one group. After its replies, `post(info)` runs in the order of the batches.
         """
 
         def make_batcher(emit: Callable) -> Batcher:
-            return Batcher(batch, max_wait_ms / 1000, workers, is_full, emit)
+            return Batcher(batch, max_wait_ms / 1000, max(1, workers), is_full, emit)
 
         handler = BatchedMethods(self, methods, fn, post, workers, takes_meta, make_batcher, post_backlog)
         self._add(methods, handler)
@@ -86,7 +87,7 @@ class Server(abc.ABC):
         self.is_closed = True
         for handler in self._handlers:
             handler.close()
-        self._join()
+        self._join(self._threads)
         self._hang_up()
 
     def stats(self) -> dict[str, float]:
@@ -108,6 +109,10 @@ class Server(abc.ABC):
     @abc.abstractmethod
     def deliver(self, answers: list[Answer]) -> None:
         """Sends answers back to where the requests came from."""
+
+    @abc.abstractmethod
+    def wake(self) -> None:
+        """Makes the reading thread call `flush`."""
 
     @abc.abstractmethod
     def _listen(self) -> None: ...
@@ -161,9 +166,9 @@ class Server(abc.ABC):
         thread.start()
         self._threads.append(thread)
 
-    def _join(self) -> None:
+    def _join(self, threads: list[threading.Thread]) -> None:
         deadline = time.monotonic() + _JOIN_S
-        for thread in self._threads:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
+        if any(thread.is_alive() for thread in threads):
             self._limited_log.warning("join", f"a handler is still at work {_JOIN_S:.0f} s after close")

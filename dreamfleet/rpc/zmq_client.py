@@ -1,6 +1,7 @@
-"""The ZeroMQ engine of the client, with a thread for its socket or (`InlineZmqClient`) on the thread of the caller."""
+"""The ZeroMQ engine of the client, with a thread that reads answers or (`InlineZmqClient`) without."""
 
 import collections
+import contextlib
 import math
 import threading
 import time
@@ -16,14 +17,14 @@ from dreamfleet.rpc.client import Client
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.wakeup import Wakeup
-from dreamfleet.rpc.zmq_socket import POLLIN, POLLOUT
 
 _RECONNECT_MS, _RECONNECT_MAX_MS = 20, 500
 _MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq_socket.HANDSHAKE_FAILED
 
 
 class ZmqClient(Client):
-    """Owns a DEALER socket; everything about it happens in `_step`, in one thread at a time."""
+    """Sends calls on the threads of the callers, and reads answers in a thread of its own."""
 
     def __init__(self, addr: str, name: str, *, peer: str, key_file: str | Path | None, max_inflight: int):
         super().__init__(name, peer, max_inflight)
@@ -33,21 +34,21 @@ class ZmqClient(Client):
         self._socket = zmq_socket.make_socket(self._context, zmq.DEALER)
         self._socket.immediate = True  # nothing is queued for a server that is not there: the outbox is ours
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = _RECONNECT_MS, _RECONNECT_MAX_MS
+        self._socket.rcvtimeo = _RECONNECT_MS
         if key:
             self._socket.curve_serverkey, self._socket.curve_publickey = key.public, key.public
             self._socket.curve_secretkey = key.secret
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq_socket.HANDSHAKE_FAILED
-        self._monitor = zmq_socket.make_monitor(self._context, self._socket, events)
+        self._monitor = zmq_socket.make_monitor(self._context, self._socket, _EVENTS)
         self._wakeup = Wakeup()
-        self._polled = [(self._socket, POLLIN), (self._monitor, POLLIN), (self._wakeup.fd, POLLIN)]
-        self._polled_stuck = [(self._socket, POLLIN | POLLOUT), *self._polled[1:]]
+        self._poll = zmq_socket.make_poll(self._wakeup, self._socket, self._monitor)
+        # The lock guards the socket and the calls that wait to be sent.
+        self._socket_lock = threading.Lock()
         self._outbox: collections.deque[Future] = collections.deque()
-        self._is_stuck = False  # the socket took no more: wait until it does
         self._socket.connect(endpoint)
         self._start()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name=f"{self.name}-rpc-io", daemon=True)
+        self._thread = threading.Thread(target=self._read_loop, name=f"{self.name}-rpc-io", daemon=True)
         self._thread.start()
 
     def _encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
@@ -57,45 +58,51 @@ class ZmqClient(Client):
         return frames
 
     def _submit(self, future: Future) -> None:
-        self._outbox.append(future)
-        self._wakeup.set()
+        with self._socket_lock:
+            if self._is_closed:
+                return
+            self._outbox.append(future)
+            is_stuck = self.connected and not self._send_calls()
+            must_read = zmq_socket.has_message(self._socket)
+        if is_stuck or must_read:
+            self._wakeup.set()
 
     def _hang_up(self) -> None:
         self._wakeup.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _loop(self) -> None:
+    def _read_loop(self) -> None:
         while not self._is_closed:
             try:
-                self._step(None)
+                if not self._turn():
+                    zmq_socket.wait(self._poll, self._wakeup, math.inf)
             except Exception as error:
                 self._limited_log.error(f"io/{type(error).__name__}", f"error in the I/O thread: {error!r}")
         self._destroy()
 
     def _destroy(self) -> None:
-        self._context.destroy(0)
+        with self._socket_lock:
+            self._context.destroy(0)
         self._wakeup.close()
 
-    def _step(self, until: float | None) -> None:
-        """Waits for an event, up to a time, and handles all that have happened."""
-        timeout_ms = -1 if until is None else max(0, math.ceil(1000 * (until - time.monotonic())))
-        for source, _ in zmq.zmq_poll(self._polled_stuck if self._is_stuck else self._polled, timeout_ms):
-            if source is self._socket:
-                self._read_answers()
-            elif source is self._monitor:
-                self._read_events()
-            else:
-                self._wakeup.clear()
-        if self._outbox and self.connected:
-            self._send_calls()
+    def _turn(self) -> bool:
+        """Handles what has happened; returns whether there may be more to do."""
+        events, messages = [], []
+        with self._socket_lock:
+            is_stuck = self.connected and not self._send_calls()
+            while zmq_socket.has_message(self._monitor):
+                events.append(zmq_socket.read_event(self._monitor))
+            while zmq_socket.has_message(self._socket):
+                messages.append(zmq_socket.receive(self._socket))
+            can_send = is_stuck and zmq_socket.has_room(self._socket)
+        for frames in messages:  # before the events: answers that came before the connection was lost count
+            self._read_answer(frames)
+        for event in events:
+            self._handle_event(event)
+        return bool(events or messages or can_send)
 
-    def _read_answers(self) -> None:
-        while zmq_socket.has_message(self._socket):
-            self._read_answer()
-
-    def _read_answer(self) -> None:
-        frames = zmq_socket.receive(self._socket)
+    def _read_answer(self, frames: list[Any]) -> None:
         self._bytes_in += sum(map(len, frames))
         number = -1
         try:
@@ -106,68 +113,85 @@ class ZmqClient(Client):
             self._limited_log.warning("answer", f"{self.peer} sent an answer that cannot be read: {error}")
         self._finish(number, outcome)
 
-    def _read_events(self) -> None:
-        while zmq_socket.has_message(self._monitor):
-            event = zmq_socket.read_event(self._monitor)
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._note_connected()
-            elif event == zmq.EVENT_DISCONNECTED and self.connected:
-                self._read_answers()  # those that came before the connection ended
-                self._outbox.extendleft(reversed(self._note_lost()))
-            elif event & zmq_socket.HANDSHAKE_FAILED:
-                self._limited_log.warning("handshake", f"{self.peer} refused the connection: is the key file the same?")
+    def _handle_event(self, event: int) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._note_connected()
+        elif event == zmq.EVENT_DISCONNECTED and self.connected:
+            self._outbox.extendleft(reversed(self._note_lost()))
+        elif event & zmq_socket.HANDSHAKE_FAILED:
+            self._limited_log.warning("handshake", f"{self.peer} refused the connection: is the key file the same?")
 
-    def _send_calls(self) -> None:
-        self._is_stuck = False
+    def _send_calls(self) -> bool:
+        """Sends the calls that wait; returns whether all could be sent."""
         while self._outbox:
-            try:
-                self._send_call(self._outbox[0])
-            except zmq.Again:
-                self._is_stuck = True
-                return
+            future = self._outbox[0]
+            frames = future.payload
+            if frames is not None:  # else the call was given up meanwhile
+                try:
+                    zmq_socket.send(self._socket, frames)
+                except zmq.Again:
+                    return False
+                future.is_sent = True
+                self._bytes_out += sum(map(len, frames))
             self._outbox.popleft()
-
-    def _send_call(self, future: Future) -> None:
-        frames = future.payload
-        if frames is not None:  # else the call was given up meanwhile
-            zmq_socket.send(self._socket, frames)
-            future.is_sent = True
-            self._bytes_out += sum(map(len, frames))
+        return True
 
 
 class InlineZmqClient(ZmqClient):
-    """For one thread with one call in flight at a time: no other thread is involved in a call."""
+    """For one thread with one call in flight at a time: it does everything itself, which is fastest."""
 
     def _start(self) -> None:
-        self._step_lock = threading.Lock()  # `close` may come from another thread
+        self._turn_lock = threading.Lock()  # held while waiting; `close` may come from another thread
+        self._last_turn = 0.0
 
     def advance(self) -> None:
-        with self._step_lock:
+        with self._turn_lock:
             if not self._is_closed:
-                self._step(0)
+                self._turn()
 
     def _submit(self, future: Future) -> None:
-        self._outbox.append(future)
-        with self._step_lock:
+        with self._turn_lock:
             if self._is_closed:
                 return
-            if zmq_socket.has_message(self._monitor):
-                self._read_events()
+            # A connection that was lost is not made again for a while. Only after that time the call could go out on
+            # a connection whose making was not noticed yet.
+            if time.monotonic() - self._last_turn > _RECONNECT_MS / 2000:
+                self._turn()
+            self._outbox.append(future)
             if self.connected:
                 self._send_calls()
 
+    def _turn(self) -> bool:
+        self._last_turn = time.monotonic()
+        return super()._turn()
+
     def _await(self, future: Future, until: float | None) -> bool:
-        return self._block(future.is_settled, until)
+        with self._turn_lock:
+            # Most answers come soon, and waiting for them in the socket is the fastest way.
+            if (
+                future.is_sent
+                and not self._is_closed
+                and (until is None or until - time.monotonic() > _RECONNECT_MS / 1000)
+            ):
+                with contextlib.suppress(zmq.Again):
+                    self._read_answer(zmq_socket.receive(self._socket, 0))
+                    self._last_turn = time.monotonic()
+            return self._turn_until(future.is_settled, until)
 
     def _block(self, is_ready: Callable[[], bool], until: float | None) -> bool:
-        with self._step_lock:
-            while not is_ready():
-                if self._is_closed or (until is not None and time.monotonic() >= until):
-                    return is_ready()
-                self._step(until)
-        return True
+        with self._turn_lock:
+            return self._turn_until(is_ready, until)
+
+    def _turn_until(self, is_ready: Callable[[], bool], until: float | None) -> bool:
+        while not is_ready() and not self._is_closed:
+            if not self._turn():
+                if until is not None and time.monotonic() >= until:
+                    break
+                if not is_ready():
+                    zmq_socket.wait(self._poll, self._wakeup, math.inf if until is None else until)
+        return is_ready()
 
     def _hang_up(self) -> None:
         self._wakeup.set()
-        with self._step_lock:
+        with self._turn_lock:
             self._destroy()

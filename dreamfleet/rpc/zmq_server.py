@@ -1,14 +1,10 @@
-"""The ZeroMQ engine of the server: one thread owns the socket, reads requests and sends answers."""
+"""The ZeroMQ engine of the server: one thread reads requests; answers are sent by the threads that made them."""
 
-import collections
-import math
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import zmq
-from zmq.utils import z85
 
 from dreamfleet.errors import BadRequest, ConfigError
 from dreamfleet.rpc import address, codec, wire, zmq_socket
@@ -16,12 +12,12 @@ from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Answer, Request
 from dreamfleet.rpc.server import Server
 from dreamfleet.rpc.wakeup import Wakeup
-from dreamfleet.rpc.zmq_socket import POLLIN
+from dreamfleet.rpc.zmq_gatekeeper import Gatekeeper
 
 _LINGER_MS = 500
 _SEND_QUEUE = 4096  # answers that wait for one client to read them
 _RECEIVE_QUEUE = 64  # requests of one client that wait to be read
-_BURST = 64  # requests read before answers get their turn
+_BURST = 64  # requests read before batches and answers get their turn
 _ENGINE_LIMIT = codec.MAX_BYTES + (1 << 20)  # larger frames end the connection; smaller ones get an answer
 
 
@@ -33,11 +29,12 @@ class ZmqServer(Server):
         self._max_bytes = max_message_bytes
         self._endpoint = zmq_socket.make_endpoint(addr, is_server=True)
         self._key = None if address.is_ipc(addr) else load_key(key_file, addr)
-        self._outbox: collections.deque[tuple[bytes, list[codec.Buffer]]] = collections.deque()
         self._wakeup = Wakeup()
-        self._io_thread = threading.Thread(target=self._loop, name=f"{name}-rpc-io", daemon=True)
-        self._is_hung_up = False
-        self._pending = 0  # requests read and not answered; only the I/O thread changes it
+        self._reader = threading.Thread(target=self._read_loop, name=f"{name}-rpc-io", daemon=True)
+        # The lock guards the socket and what is counted with its use.
+        self._lock = threading.Lock()
+        self._socket: zmq.Socket | None = None
+        self._pending = 0  # requests read and not answered
         self._clients: set[bytes] = set()
 
     def open_request(self, request: Request) -> tuple[Any, dict[str, Any]]:
@@ -45,8 +42,18 @@ class ZmqServer(Server):
         return wire.decode_payload(frames, self._max_bytes, start)
 
     def deliver(self, answers: list[Answer]) -> None:
-        for request, answer in answers:
-            self._outbox.append((request.origin[0], self._encode(request, answer)))
+        messages = [[request.origin[0], *self._encode(request, answer)] for request, answer in answers]
+        with self._lock:
+            if self._socket is None:
+                return
+            for message in messages:
+                self._send(self._socket, message)
+            must_read = zmq_socket.has_message(self._socket) or self._pending >= self._max_pending
+            self._pending -= len(messages)
+        if must_read:
+            self.wake()
+
+    def wake(self) -> None:
         self._wakeup.set()
 
     def stats(self) -> dict[str, float]:
@@ -63,29 +70,30 @@ class ZmqServer(Server):
             return wire.encode_answer(number, self.make_failure(request, error))
         return frames
 
+    def _send(self, socket: zmq.Socket, message: list[codec.Buffer]) -> None:
+        try:
+            zmq_socket.send(socket, message)
+            self._bytes_out += sum(map(len, message))
+        except zmq.ZMQError as error:  # the client is gone, or has stopped to read its answers
+            self._counters.add("dropped_replies")
+            if error.errno == zmq.EAGAIN:
+                self._limited_log.warning("send", "dropped a reply to a client that does not read")
+
     def _listen(self) -> None:
         if address.is_ipc(self.addr):
             address.remove_stale_socket(self.addr)
         self._context = zmq.Context()
-        self._zap = self._make_zap() if self._key else None
-        self._socket = self._make_socket()
-        self._monitor = zmq_socket.make_monitor(self._context, self._socket, zmq_socket.HANDSHAKE_FAILED)
+        socket = self._make_socket()
         try:
-            self._socket.bind(self._endpoint)
+            socket.bind(self._endpoint)
         except zmq.ZMQError as error:
             self._context.destroy(0)
             if error.errno == zmq.EADDRINUSE:
                 raise address.in_use(self.addr) from None
             remedy = "use an address of this host"
             raise ConfigError("addr", self.addr, f"cannot be listened on ({error})", remedy) from None
-        self._io_thread.start()
-
-    def _hang_up(self) -> None:
-        if self._io_thread.is_alive():
-            self._is_hung_up = True
-            self._wakeup.set()
-            self._io_thread.join()
-        self._wakeup.close()
+        self._socket = socket
+        self._reader.start()
 
     def _make_socket(self) -> zmq.Socket:
         socket = zmq_socket.make_socket(self._context, zmq.ROUTER)
@@ -96,63 +104,51 @@ class ZmqServer(Server):
             socket.curve_server = True
             socket.curve_secretkey = self._key.secret
             socket.zap_domain = b"dreamfleet"
+        self._gatekeeper = Gatekeeper(self._context, socket, self._key, self._limited_log, self.name)
         return socket
 
-    def _make_zap(self) -> zmq.Socket:
-        zap = self._context.socket(zmq.REP)
-        zap.linger = 0
-        zap.bind("inproc://zeromq.zap.01")
-        return zap
+    def _hang_up(self) -> None:
+        if self._reader.is_alive():
+            self.wake()
+            self._join([self._reader])
+        self._wakeup.close()
 
-    def _loop(self) -> None:
-        listening = [(self._wakeup.fd, POLLIN), (self._monitor, POLLIN)]
-        if self._zap:
-            listening.append((self._zap, POLLIN))
-        reading = [*listening, (self._socket, POLLIN)]
-        while not self._is_hung_up:
-            can_read = self._pending < self._max_pending and not self.is_closed
+    def _read_loop(self) -> None:
+        socket = self._socket
+        assert socket
+        waiting = zmq_socket.make_poll(self._wakeup)
+        reading = zmq_socket.make_poll(self._wakeup, socket)
+        self._gatekeeper.start()
+        while not self.is_closed:
             try:
-                ready = dict(zmq.zmq_poll(reading if can_read else listening, self._timeout_ms()))
-                self._handle(ready)
+                messages = self._receive(socket)
+                for identity, *frames in messages:
+                    self._accept(identity.bytes, frames)
+                self.flush()
             except Exception as error:
                 self._limited_log.error(f"io/{type(error).__name__}", f"error in the I/O thread: {error!r}")
-        self._send_answers()
-        for socket in filter(None, (self._monitor, self._zap)):
-            socket.close()
-        self._socket.close(_LINGER_MS)
+                continue
+            if not messages:
+                poll = reading if self._pending < self._max_pending else waiting
+                zmq_socket.wait(poll, self._wakeup, self.next_deadline())
+        with self._lock:
+            self._socket = None
+        socket.close(_LINGER_MS)
         self._context.term()
+        self._gatekeeper.join()
 
-    def _handle(self, ready: dict[Any, int]) -> None:
-        if self._wakeup.fd in ready:
-            self._wakeup.clear()
-        if self._outbox:
-            self._send_answers()
-        if self._socket in ready:
-            self._read_requests()
-        if self._zap in ready:
-            self._authenticate()
-        if self._monitor in ready:
-            zmq_socket.read_event(self._monitor)
-            self._limited_log.warning(
-                "handshake", "refused a connection that does not speak our protocol or has no key"
-            )
-        self.flush()
-
-    def _timeout_ms(self) -> int:
-        deadline = self.next_deadline()
-        return -1 if deadline == math.inf else max(0, math.ceil(1000 * (deadline - time.monotonic())))
-
-    def _read_requests(self) -> None:
-        for _ in range(min(_BURST, self._max_pending - self._pending)):
-            identity, *frames = zmq_socket.receive(self._socket)
-            self._bytes_in += sum(map(len, frames))
-            self._pending += 1
-            self._accept(identity.bytes, frames)
-            if not zmq_socket.has_message(self._socket):
-                return
+    def _receive(self, socket: zmq.Socket) -> list[list[zmq.Frame]]:
+        messages = []
+        with self._lock:
+            room = min(_BURST, self._max_pending - self._pending)
+            while len(messages) < room and zmq_socket.has_message(socket):
+                messages.append(zmq_socket.receive(socket))
+            self._pending += len(messages)
+        return messages
 
     def _accept(self, identity: bytes, frames: list[Any]) -> None:
         self._clients.add(identity)
+        self._bytes_in += sum(map(len, frames))
         request = Request("", (identity, 0), None)
         try:
             version, kind, number, method, start = wire.read_envelope(memoryview(frames[0] if frames else b""))
@@ -163,24 +159,3 @@ class ZmqServer(Server):
             self.deliver([(request, self.make_failure(request, error))])
         else:
             self.dispatch(request)
-
-    def _send_answers(self) -> None:
-        while self._outbox:
-            identity, frames = self._outbox.popleft()
-            self._pending -= 1
-            try:
-                zmq_socket.send(self._socket, [identity, *frames])
-                self._bytes_out += sum(map(len, frames))
-            except zmq.ZMQError as error:  # the client is gone, or has stopped reading its answers
-                self._counters.add("dropped_replies")
-                if error.errno == zmq.EAGAIN:
-                    self._limited_log.warning("send", "dropped a reply to a client that does not read")
-
-    def _authenticate(self) -> None:
-        assert self._zap and self._key
-        version, number, _, peer, _, mechanism, *credentials = self._zap.recv_multipart()
-        is_ours = mechanism == b"CURVE" and z85.encode(credentials[0]) == self._key.public
-        if not is_ours:
-            self._limited_log.warning("key", f"refused a peer without the key of this run ({peer.decode()})")
-        status = (b"200", b"OK") if is_ours else (b"400", b"unknown key")
-        self._zap.send_multipart([version, number, *status, b"", b""])

@@ -1,15 +1,29 @@
-"""ZeroMQ sockets as both sides of the engine use them: options, endpoints, sending, receiving, monitoring."""
+"""ZeroMQ sockets as both sides of the engine use them.
+
+A socket is used by one thread at a time, under a lock of its owner. Threads wait outside of that lock, on file
+descriptors. A socket's descriptor only signals changes: `has_message` must have said no before a thread waits on it,
+and whoever uses a socket while another thread waits must ask again afterwards, and wake that thread if it says yes.
+"""
+
+import math
+import select
+import time
+from typing import cast
 
 import zmq
+from zmq.backend import Socket as BareSocket
 
 from dreamfleet.rpc import address, codec
+from dreamfleet.rpc.wakeup import Wakeup
 
 HANDSHAKE_FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-# Plain numbers, because operations on the enumerations are slow enough to matter on every message.
-POLLIN, POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
-_EVENTS, _NOBLOCK, _NOBLOCK_MORE = int(zmq.EVENTS), int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+
+# Plain numbers and methods: the enumerations and wrappers are slow enough to matter on every message.
+_EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
+_NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_send, _receive, _get = BareSocket.send, BareSocket.recv, BareSocket.get
 
 _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
 
@@ -42,9 +56,28 @@ def make_monitor(context: zmq.Context, socket: zmq.Socket, events: int) -> zmq.S
     return monitor
 
 
+def make_poll(wakeup: Wakeup, *sockets: zmq.Socket) -> select.poll:
+    """Waits until it is woken, or one of the sockets signals a change."""
+    poll = select.poll()
+    poll.register(wakeup.fd, select.POLLIN)
+    for socket in sockets:
+        poll.register(cast(int, socket.fd), select.POLLIN)
+    return poll
+
+
+def wait(poll: select.poll, wakeup: Wakeup, until: float) -> None:
+    """Waits up to a monotonic time, or infinity."""
+    timeout_ms = None if until == math.inf else max(0, math.ceil(1000 * (until - time.monotonic())))
+    if wakeup.fd in dict(poll.poll(timeout_ms)):
+        wakeup.clear()
+
+
 def has_message(socket: zmq.Socket) -> bool:
-    """Whether something can be received; cheaper than to catch the error where there is nothing."""
-    return bool(socket.get(_EVENTS) & POLLIN)
+    return bool(cast(int, _get(socket, _EVENTS)) & _POLLIN)
+
+
+def has_room(socket: zmq.Socket) -> bool:
+    return bool(cast(int, _get(socket, _EVENTS)) & _POLLOUT)
 
 
 def read_event(monitor: zmq.Socket) -> int:
@@ -57,15 +90,15 @@ def send(socket: zmq.Socket, frames: list[codec.Buffer]) -> None:
     """Sends a whole message without blocking; raises `zmq.Again` before its first frame if there is no room."""
     *leading, last = frames
     for frame in leading:
-        socket.send(frame, _NOBLOCK_MORE, len(frame) <= codec.LARGE)
-    socket.send(last, _NOBLOCK, len(last) <= codec.LARGE)
+        _send(socket, frame, _NOBLOCK_MORE, len(frame) <= codec.LARGE)
+    _send(socket, last, _NOBLOCK, len(last) <= codec.LARGE)
 
 
-def receive(socket: zmq.Socket) -> list[zmq.Frame]:
-    """The frames of the next message, which must be there."""
-    frame = socket.recv(_NOBLOCK, False)
+def receive(socket: zmq.Socket, flags: int = _NOBLOCK) -> list[zmq.Frame]:
+    """The frames of the next message; raises `zmq.Again` where there is none (without flags: within `rcvtimeo`)."""
+    frame = _receive(socket, flags, False)
     frames = [frame]
     while frame.more:
-        frame = socket.recv(_NOBLOCK, False)
+        frame = _receive(socket, _NOBLOCK, False)
         frames.append(frame)
     return frames

@@ -108,12 +108,12 @@ def fail_and_linger(text: str) -> None:
 
 
 def start_descendants(then: str = "serve") -> None:
-    """Has a child in its own process group, one in a session of its own, and a fork that exits on its own."""
+    """Has a child with an empty environment, one in a session of its own, and a fork that exits on its own."""
     if os.fork() == 0:
         sys.exit(0)
     os.wait()
     command = [sys.executable, "-c", "import signal; signal.pause()"]
-    near = subprocess.Popen(command)
+    near = subprocess.Popen(command, env={})
     far = subprocess.Popen(command, start_new_session=True)
     announce(f"descendants {near.pid} {far.pid}")
     if then == "serve":

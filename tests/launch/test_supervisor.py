@@ -180,6 +180,13 @@ def test_descendants_end_with_their_role(fleet, is_gone):
         assert is_gone(int(found[1])) and is_gone(int(found[2])), role
 
 
+def test_fork_of_a_role_does_not_speak_for_it(fleet):
+    fleet.journal.on("main", r"descendants .* pid=(\d+)", send(signal.SIGKILL))
+    fleet.journal.on("main", "killed by SIGKILL: restarting", fleet.request_stop)
+    fleet.run(RoleSpec("main", targets.start_descendants, is_main=True))
+    assert fleet.supervisor.stop_reason == "test"
+
+
 def test_thread_that_lingers_does_not_keep_the_run_alive(fleet, monkeypatch):
     monkeypatch.setattr(record, "EXIT_GRACE_S", 0.5)
     fleet.run(RoleSpec("main", targets.linger, is_main=True))

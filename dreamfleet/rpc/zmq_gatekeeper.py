@@ -1,0 +1,51 @@
+"""Decides who may connect to a ZeroMQ server, in a thread that sleeps unless somebody connects."""
+
+import threading
+
+import zmq
+from zmq.utils import z85
+
+from dreamfleet.rpc import zmq_socket
+from dreamfleet.rpc.keys import KeyPair
+from dreamfleet.rpc.limited_log import LimitedLog
+
+
+class Gatekeeper:
+    """Admits only holders of the key, if there is one, and logs connections that fail; ends with its context."""
+
+    def __init__(self, context: zmq.Context, server: zmq.Socket, key: KeyPair | None, log: LimitedLog, name: str):
+        self._key, self._log = key, log
+        self._monitor = zmq_socket.make_monitor(context, server, zmq_socket.HANDSHAKE_FAILED)
+        self._zap = context.socket(zmq.REP)
+        self._zap.linger = 0
+        self._zap.bind("inproc://zeromq.zap.01")  # where the library asks about every peer with a key
+        self._thread = threading.Thread(target=self._loop, name=f"{name}-rpc-gate", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _loop(self) -> None:
+        try:
+            while True:
+                ready = [socket for socket, _ in zmq.zmq_poll([(self._zap, zmq.POLLIN), (self._monitor, zmq.POLLIN)])]
+                if self._zap in ready:
+                    self._answer()
+                if self._monitor in ready:
+                    zmq_socket.read_event(self._monitor)
+                    self._log.warning("handshake", "refused a connection without our protocol or key")
+        except zmq.ContextTerminated:
+            pass
+        finally:
+            self._zap.close()
+            self._monitor.close()
+
+    def _answer(self) -> None:
+        version, number, _, peer, _, mechanism, *credentials = self._zap.recv_multipart()
+        is_ours = self._key is not None and mechanism == b"CURVE" and z85.encode(credentials[0]) == self._key.public
+        if not is_ours:
+            self._log.warning("key", f"refused a peer without the key of this run ({peer.decode()})")
+        status = (b"200", b"OK") if is_ours else (b"400", b"unknown key")
+        self._zap.send_multipart([version, number, *status, b"", b""])
