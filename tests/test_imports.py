@@ -11,7 +11,7 @@ import pytest
 import dreamfleet
 
 ROOT = Path(dreamfleet.__file__).parent
-LEAVES = ("envs", "replay", "metrics", "rpc", "checkpoint")
+LEAVES = ("envs", "replay", "metrics", "rpc", "checkpoint", "nn")
 ABOVE_LEAVES = ("agent", "roles", "launch", "commands")
 HEAVY = ("jax", "gymnasium", "portal", "tensorboardX", "torch")
 

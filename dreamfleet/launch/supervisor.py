@@ -144,4 +144,4 @@ def _pickle(spec: RoleSpec) -> bytes:
 
 
 def _log(role: str, level: str, text: str) -> None:
-    log.log(getattr(logging, level.upper()), "%s: %s", role, text)
+    log.log(logging.getLevelNamesMapping().get(level.upper(), logging.INFO), "%s: %s", role, text)

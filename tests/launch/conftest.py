@@ -65,15 +65,30 @@ class Fleet:
         os.close(self._gate_fd)
 
 
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path, monkeypatch):
+    """Fails a test that leaves a process behind, and ends it."""
+    monkeypatch.setenv("DREAMFLEET_TEST", str(tmp_path))
+    yield
+    found = [process for process in psutil.process_iter() if has_mark(process, str(tmp_path))]
+    _, left = psutil.wait_procs(found, timeout=5)
+    for process in left:
+        process.kill()
+    assert not left
+
+
+def has_mark(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get("DREAMFLEET_TEST") == mark
+    except psutil.Error:
+        return False
+
+
 @pytest.fixture
 def fleet(tmp_path):
     fleet = Fleet(tmp_path)
     yield fleet
     fleet.close()
-    left = psutil.Process().children(recursive=True)
-    for process in left:
-        process.kill()
-    assert not left
 
 
 def is_gone_within(pid: int, timeout_s: float = 20.0) -> bool:

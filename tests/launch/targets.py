@@ -108,12 +108,12 @@ def fail_and_linger(text: str) -> None:
 
 
 def start_descendants(then: str = "serve") -> None:
-    """Has a child with an empty environment, one in a session of its own, and a fork that exits on its own."""
+    """Has a child without the supervisor's mark, one in a session of its own, and a fork that exits on its own."""
     if os.fork() == 0:
         sys.exit(0)
     os.wait()
     command = [sys.executable, "-c", "import signal; signal.pause()"]
-    near = subprocess.Popen(command, env={})
+    near = subprocess.Popen(command, env={"DREAMFLEET_TEST": os.environ["DREAMFLEET_TEST"]})
     far = subprocess.Popen(command, start_new_session=True)
     announce(f"descendants {near.pid} {far.pid}")
     if then == "serve":

@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 pytestmark = pytest.mark.distributed
-
-MARK = "DREAMFLEET_TEST_SCRIPT"
 
 
 class Script:
@@ -21,8 +18,7 @@ class Script:
     def __init__(self, logdir: Path, scenario: str):
         self.logdir = logdir
         command = [sys.executable, str(Path(__file__).with_name("user_script.py")), str(logdir), scenario]
-        environ = {**os.environ, MARK: str(logdir)}
-        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environ)
+        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.lines: list[str] = []
 
     def read_until(self, *patterns: str) -> list[re.Match]:
@@ -57,17 +53,6 @@ def start_script(tmp_path):
         script.popen.kill()
         script.popen.wait()
         script.popen.stdout.close()
-    left = [process for process in psutil.process_iter() if is_marked(process, str(tmp_path))]
-    for process in left:
-        process.kill()
-    assert not left
-
-
-def is_marked(process: psutil.Process, value: str) -> bool:
-    try:
-        return process.environ().get(MARK) == value
-    except psutil.Error:
-        return False
 
 
 def test_factories_of_main_work_and_main_is_not_run_again(start_script):

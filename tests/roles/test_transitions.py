@@ -242,21 +242,26 @@ def test_replay_gets_no_log_keys():
 
 
 def test_the_logger_gets_images_only_of_the_shown_environments_in_rows_of_their_own():
-    shown, rest = transitions.for_logger(make_transition(), {3}, is_full=False)
+    shown, rest = transitions.split_shown(make_transition(), {3}, is_full=False)
+    assert shown and rest
     assert shown["envid"].tolist() == [3] and rest["envid"].tolist() == [5, 9]
     assert shown["image"].shape == (1, 4, 4, 3) and (shown["image"] == 3).all()
     assert rest.keys() == shown.keys() - {"image"} and "log/speed" in rest
     assert shown["action"].tolist() == [1] and rest["action"].tolist() == [0, 2]
 
 
-def test_the_logger_gets_one_message_where_one_is_enough():
+def test_a_part_for_the_logger_that_would_be_empty_is_none():
     transition = make_transition()
-    (nothing_shown,) = transitions.for_logger(transition, {77}, is_full=False)
-    assert nothing_shown.keys() == transition.keys() - {"image"} and len(nothing_shown["envid"]) == 3
-    (all_shown,) = transitions.for_logger(transition, {5, 3, 9}, is_full=False)
-    assert all_shown.keys() == transition.keys() and len(all_shown["envid"]) == 3
-    (full,) = transitions.for_logger(transition, set(), is_full=True)
-    assert full is transition
-    without = {k: v for k, v in transition.items() if k != "image"}
-    (same,) = transitions.for_logger(without, {3}, is_full=False)
-    assert same is without
+    shown, rest = transitions.split_shown(transition, {77}, is_full=False)
+    assert shown is None and rest and rest.keys() == transition.keys() - {"image"}
+    assert rest["envid"].tolist() == [5, 3, 9]
+    shown, rest = transitions.split_shown(transition, {5, 3, 9}, is_full=False)
+    assert rest is None and shown and shown.keys() == transition.keys()
+    assert shown["envid"].tolist() == [5, 3, 9]
+    assert transitions.split_shown(transition, set(), is_full=True) == (transition, None)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_without_images_the_logger_gets_the_rows_in_one_part(is_full):
+    transition = {k: v for k, v in make_transition().items() if k != "image"}
+    assert transitions.split_shown(transition, {3}, is_full) == (None, transition)

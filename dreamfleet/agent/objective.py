@@ -1,0 +1,179 @@
+"""The loss that one update minimises: world model on replayed data, actor and critic on imagined and replayed states."""
+
+from collections.abc import Mapping
+
+import elements
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from dreamfleet.agent.heads import TwoHotHead
+from dreamfleet.agent.imagination import imagination_noise, imagine
+from dreamfleet.agent.losses import (
+    actor_loss,
+    advantages,
+    critic_loss,
+    imagination_returns,
+    latent_losses,
+    replay_returns,
+)
+from dreamfleet.agent.model import Model
+from dreamfleet.agent.returns import Normaliser
+from dreamfleet.agent.rssm import State
+from dreamfleet.agent.spaces import flatten
+from dreamfleet.nn.distributions import TwoHot
+
+sg = jax.lax.stop_gradient
+
+Arrays = dict[str, jax.Array]
+
+
+class Norms(eqx.Module):
+    """The normalisers of returns, values and advantages."""
+
+    returns: Normaliser
+    values: Normaliser
+    advantages: Normaliser
+
+
+def make_norms(config: elements.Config) -> Norms:
+    """Normalisers that have seen nothing."""
+    return Norms(Normaliser(config.return_norm), Normaliser(config.value_norm), Normaliser(config.advantage_norm))
+
+
+class Outcome(eqx.Module):
+    """What is left of the computation of a loss."""
+
+    states: State  # (B, T, ...)
+    norms: Norms
+    losses: Arrays  # mean of each loss, not scaled
+    priority: jax.Array  # (B, T)
+    metrics: Arrays
+
+
+def objective(
+    model: Model,
+    slow_critic: TwoHotHead,
+    norms: Norms,
+    start: State,
+    obs: Mapping[str, jax.Array],
+    actions: Mapping[str, jax.Array],
+    key: jax.Array,
+    config: elements.Config,
+) -> tuple[jax.Array, Outcome]:
+    """The weighted sum of all losses on sequences (B, T), whose states begin after `start` with the previous `actions`."""
+    observe_key, imagine_key = jax.random.split(key)
+    states, losses, metrics = world_losses(model, start, obs, actions, observe_key, config)
+    priority = sum(losses[key] for key in losses if key not in ("reward", "cont"))
+    imagined, boot, norms, more = imagination_losses(model, slow_critic, norms, states, imagine_key, config)
+    losses, metrics = {**losses, **imagined}, {**metrics, **more}
+    if config.replay_value:
+        losses["replay_value"] = replay_value_loss(model, slow_critic, norms.values, states, obs, boot, config)
+    means = {name: loss.mean() for name, loss in losses.items()}
+    scales = config.loss_scales
+    total = sum(means[name] * (scales[name] if name in scales else scales.reconstruction) for name in means)
+    metrics |= {f"loss/{name}": mean for name, mean in means.items()}
+    return total, Outcome(states, norms, means, sg(priority), metrics)
+
+
+def world_losses(
+    model: Model,
+    start: State,
+    obs: Mapping[str, jax.Array],
+    actions: Mapping[str, jax.Array],
+    key: jax.Array,
+    config: elements.Config,
+) -> tuple[State, Arrays, Arrays]:
+    """The states of the sequences, with reconstruction, reward, continuation and latent losses (B, T), and metrics."""
+    rssm = model.rssm
+    tokens = model.encoder(obs)
+    noise = jax.random.uniform(key, (*obs["is_first"].shape, rssm.stoch))
+    flat_actions = flatten(actions, model.actor.fields, squash=False)
+    states, logits = rssm.observe(start, tokens, flat_actions, obs["is_first"], noise)
+    losses, metrics = latent_losses(rssm.latent(logits), rssm.latent(rssm.prior_of(states.deter)), config.free_nats)
+    losses |= model.decoder.losses(states, obs)
+    features = states.features
+    cont = 1.0 - obs["is_terminal"].astype(jnp.float32)
+    cont *= 1.0 - 1.0 / config.horizon if config.contdisc else 1.0
+    losses["reward"] = model.reward(features if config.reward_grad else sg(features)).loss(obs["reward"])
+    losses["cont"] = model.cont(features).loss(cont)
+    return states, losses, metrics
+
+
+def imagination_losses(
+    model: Model, slow_critic: TwoHotHead, norms: Norms, states: State, key: jax.Array, config: elements.Config
+) -> tuple[Arrays, jax.Array, Norms, Arrays]:
+    """Actor and critic losses (B, K) on sequences imagined from the last K = `imag_last` states (all T if 0).
+
+    Also returns the imagined return (B, K) of each of these states, the updated normalisers, and metrics.
+    """
+    B, T = states.deter.shape[:2]
+    K = min(config.imag_last or T, T)
+    starts = jax.tree.map(lambda x: x[:, T - K :].reshape(B * K, -1), states)
+    noise = imagination_noise(model.rssm, model.actor, key, config.imag_length, B * K)
+    imagined, actions = imagine(sg(model.rssm), sg(model.actor), sg(starts), noise)
+    first = starts.features if config.ac_grads else sg(starts.features)
+    features = jnp.concatenate([first[None], imagined.features], 0)
+    losses, returns, norms, metrics = actor_critic_losses(model, slow_critic, norms, features, actions, config)
+    losses = {name: loss.mean(0).reshape(B, K) for name, loss in losses.items()}
+    return losses, returns[0].reshape(B, K), norms, metrics
+
+
+def actor_critic_losses(
+    model: Model, slow_critic: TwoHotHead, norms: Norms, features: jax.Array, actions: Arrays, config: elements.Config
+) -> tuple[Arrays, jax.Array, Norms, Arrays]:
+    """Losses (H, N) and returns (H, N) of sequences with features (H + 1, N, F) and actions (H, N, ...)."""
+    value, slow = model.critic(features), slow_critic(sg(features)).mean()
+    mean = value.mean()
+    baseline = sg(slow if config.slow_target else mean) * norms.values.scale + norms.values.offset
+    discount = 1.0 if config.contdisc else 1.0 - 1.0 / config.horizon
+    returns, weight = imagination_returns(
+        sg(model.reward)(sg(features)).mean(),
+        sg(model.cont)(sg(features)).prob,
+        baseline,
+        discount=discount,
+        trace=config.trace,
+    )
+    advantage, return_norm, advantage_norm = advantages(returns, baseline[:-1], norms.returns, norms.advantages)
+    policy = model.actor(features[:-1])
+    entropies = {key: dist.entropy() for key, dist in policy.items()}
+    log_prob, entropy = model.actor.log_prob(policy, actions), sum(entropies.values())
+    value_norm = norms.values.update(returns)
+    target = (returns - value_norm.offset) / value_norm.scale
+    losses = {
+        "policy": actor_loss(log_prob, entropy, advantage, weight[:-1], config.entropy_scale),
+        "value": critic_loss(TwoHot(value.logits[:-1]), target, slow[:-1], weight[:-1], config.slow_scale),
+    }
+    metrics = {
+        "return": returns.mean(),
+        "return_scale": return_norm.scale,
+        "value": mean.mean(),
+        "advantage_size": jnp.abs(advantage).mean(),
+        "weight": weight.mean(),
+        **{f"entropy/{key}": value.mean() for key, value in entropies.items()},
+    }
+    return losses, returns, Norms(return_norm, value_norm, advantage_norm), metrics
+
+
+def replay_value_loss(
+    model: Model,
+    slow_critic: TwoHotHead,
+    value_norm: Normaliser,
+    states: State,
+    obs: Mapping[str, jax.Array],
+    bootstrap: jax.Array,
+    config: elements.Config,
+) -> jax.Array:
+    """Critic loss (B, K - 1) along the replayed rewards of the last K steps, from the imagined return (B, K) of each."""
+    K = bootstrap.shape[1]
+    states, last, terminal, reward = jax.tree.map(
+        lambda x: x[:, x.shape[1] - K :], (states, obs["is_last"], obs["is_terminal"], obs["reward"])
+    )
+    features = states.features if config.replay_value_grad else sg(states.features)
+    value, slow = model.critic(features), slow_critic(sg(features)).mean()
+    returns = replay_returns(
+        reward.T, last.T, terminal.T, bootstrap.T, discount=1.0 - 1.0 / config.horizon, trace=config.trace
+    ).T
+    target = (returns - value_norm.offset) / value_norm.scale
+    weight = 1.0 - last.astype(jnp.float32)
+    return critic_loss(TwoHot(value.logits[:, :-1]), target, slow[:, :-1], weight[:, :-1], config.slow_scale)

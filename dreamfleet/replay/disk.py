@@ -1,0 +1,128 @@
+"""The directory of a store on disk: its lock, its state file and its segment files."""
+
+import errno
+import fcntl
+import logging
+import mmap
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dreamfleet.errors import ReplayError
+from dreamfleet.replay.segment import Layout, Segment, open_segment
+from dreamfleet.replay.space import disk_room, format_bytes, refuse_network
+from dreamfleet.replay.state import State, create_state, open_state
+
+log = logging.getLogger("dreamfleet.replay")
+
+SUFFIX = ".segment"
+
+
+class DiskFiles:
+    """Segments in a directory that one process at a time writes to."""
+
+    is_lasting = True
+
+    def __init__(self, directory: str | Path):
+        self.directory = Path(directory).expanduser()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        refuse_network(self.directory)
+        self._lock = _lock(self.directory / "lock")
+        self._state: State | None = None
+
+    @property
+    def place(self) -> str:
+        return str(self.directory)
+
+    @property
+    def state(self) -> State:
+        assert self._state is not None, "load comes first"
+        return self._state
+
+    def room(self) -> int:
+        """Bytes that a store may take here, with what it has taken already."""
+        own = sum(path.stat().st_size for path in self.directory.glob(f"*{SUFFIX}"))
+        return disk_room(self.directory) + own
+
+    def load(self) -> tuple[list[Segment], bool]:
+        """The segments, oldest first, and whether every committed row is there; damaged files are set aside."""
+        segments, is_whole = [], True
+        for path in sorted(self.directory.glob(f"*{SUFFIX}")):
+            try:
+                segments.append(open_segment(str(path), is_writable=True))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                self.set_aside(path, error)
+                is_whole = False
+        path = self.directory / "state"
+        try:
+            self._state = open_state(path, is_writable=True)
+        except (OSError, ValueError) as error:
+            if segments:
+                log.warning("%s cannot be used (%s): every row that is there is taken", path, error)
+            store_id = segments[0].id[:8] if segments else os.urandom(8)
+            last = max((int(segment.numbers.max()) for segment in segments), default=0)
+            self._state = create_state(path, store_id, last)
+        if not self._state.is_same_boot:
+            log.warning("the machine was started anew: steps after the last sync are dropped")
+        return segments, is_whole and self._state.is_same_boot
+
+    def set_aside(self, path: Path | str, reason: object) -> None:
+        """Keeps a damaged segment out of the store, but on the disk."""
+        aside = Path(path).with_suffix(".damaged")
+        Path(path).replace(aside)
+        log.warning("segment %s is damaged (%s): its steps are lost, the rest is used; see %s", path, reason, aside)
+
+    def create(self, layout: Layout, serial: int) -> Segment:
+        """A segment for which all space is reserved."""
+        path = self.directory / f"{serial:012d}{SUFFIX}"
+        draft = path.with_suffix(".new")
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, layout.size)
+            segment = Segment(layout, mmap.mmap(fd, layout.size), str(path))
+            segment.begin(self.state.store_id + serial.to_bytes(8, "big"))
+            draft.rename(path)  # a file with this name always has a header
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise ReplayError(
+                f"{self.directory} has no room for another {format_bytes(layout.size)} of steps ({error.strerror}); "
+                "free some space, or lower replay.capacity"
+            ) from error
+        finally:
+            os.close(fd)
+        return segment
+
+    def delete(self, segment: Segment) -> None:
+        """Gives the space back, as soon as nobody reads the rows any more."""
+        Path(segment.path).unlink(missing_ok=True)
+
+    def sync(self, segments: Iterable[Segment], number: int) -> None:
+        """Forces these segments to the disk, which must hold all changes since the last sync up to row `number`."""
+        for path in [*(segment.path for segment in segments), str(self.directory)]:
+            try:
+                fd = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # evicted
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        self.state.mark_synced(number)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(fd, 32, 0).decode() or "unknown"
+        os.close(fd)
+        raise ReplayError(f"{path.parent} is in use by process {holder}; stop it, or use another directory") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd

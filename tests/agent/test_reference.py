@@ -1,0 +1,221 @@
+"""Every array of the recording, computed by our modules from the recorded inputs and weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import Reference
+
+from dreamfleet.agent.imagination import imagine
+from dreamfleet.agent.losses import latent_losses, replay_returns
+from dreamfleet.agent.objective import actor_critic_losses, make_norms, replay_value_loss, world_losses
+from dreamfleet.agent.optimiser import make_optimiser
+from dreamfleet.agent.rssm import State
+from dreamfleet.agent.spaces import flatten
+from dreamfleet.nn.distributions import TwoHot
+from dreamfleet.nn.transforms import symexp, symexp_bins, symlog
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return Reference()
+
+
+@pytest.fixture(scope="module")
+def check(reference):
+    """Compares with the recorded array of a key; at the end, every key must have been compared or used."""
+    seen = {}
+
+    def compare(key, ours):
+        theirs = np.asarray(reference.arrays[key])
+        ours = np.asarray(ours)
+        assert ours.shape == theirs.shape, (key, ours.shape, theirs.shape)
+        scale = np.abs(theirs).max() + 1e-12
+        seen[key] = float(np.abs(ours - theirs).max() / scale)
+        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=key)
+
+    yield compare
+    worst = max(seen, key=seen.get)
+    print(f"\nworst relative error of {len(seen)} arrays: {seen[worst]:.1e} in {worst}")
+
+
+@pytest.fixture(scope="module")
+def world(reference):
+    """Our states and posterior logits for the recorded sequence, with the recorded samples."""
+    model, obs = reference.model, reference.under("obs/")
+    start = State(reference["carry/deter"], _flat(reference["carry/stoch"]))
+    tokens = model.encoder(obs)
+    actions = flatten(reference.under("prevact/"), model.actor.fields, squash=False)
+    noise = _noise_for(reference["wm/post_logit"], reference["wm/stoch"], model.rssm.unimix)
+    states, logits = model.rssm.observe(start, tokens, actions, obs["is_first"], noise)
+    return tokens, states, logits
+
+
+@pytest.fixture(scope="module")
+def features(reference):
+    return jnp.concatenate([reference["wm/deter"], _flat(reference["wm/stoch"])], -1)
+
+
+def test_world_model(reference, check, world):
+    tokens, states, logits = world
+    rssm = reference.model.rssm
+    shape = reference["wm/stoch"].shape
+    prior = rssm.prior_of(states.deter)
+    check("wm/tokens", tokens)
+    check("wm/deter", states.deter)
+    check("wm/stoch", states.stoch.reshape(shape))
+    check("wm/post_logit", logits.reshape(shape))
+    check("wm/prior_logit", prior.reshape(shape))
+    check("wm/kl", rssm.latent(logits).kl(rssm.latent(prior)))
+    losses, _ = latent_losses(rssm.latent(logits), rssm.latent(prior), 1.0)
+    for name in ("dyn", "rep"):
+        np.testing.assert_allclose(losses[name], np.maximum(1.0, reference["wm/kl"]), rtol=TOLERANCE)
+
+
+def test_heads(reference, check, features):
+    model, obs = reference.model, reference.under("obs/")
+    check("heads/feat", features)
+    reward, value, cont = model.reward(features), model.critic(features), model.cont(features)
+    check("heads/rew_logits", reward.logits)
+    check("heads/rew_pred", reward.mean())
+    check("heads/loss_rew", reward.loss(obs["reward"]))
+    check("heads/val_logits", value.logits)
+    check("heads/val_pred", value.mean())
+    check("heads/con_prob", cont.prob)
+    is_contdisc, horizon = reference.config.contdisc, reference.config.horizon
+    target = (1.0 - obs["is_terminal"]) * (1.0 - 1.0 / horizon if is_contdisc else 1.0)
+    check("heads/loss_con", cont.loss(target))
+    policy = model.actor(features)
+    for field in model.actor.fields:
+        check(f"heads/ent_{field.key}", policy[field.key].entropy())
+        if field.is_classes:
+            recorded = reference[f"heads/pol_{field.key}_logits"]
+            check_logits(check, f"heads/pol_{field.key}_logits", policy[field.key].logits, recorded)
+        else:
+            check(f"heads/pol_{field.key}_mean", policy[field.key].center)
+            check(f"heads/pol_{field.key}_std", policy[field.key].std)
+
+
+def test_decoder(reference, check):
+    model, obs = reference.model, reference.under("obs/")
+    state = State(reference["wm/deter"], _flat(reference["wm/stoch"]))
+    losses, predictions = model.decoder.losses(state, obs), model.decoder.predict(state)
+    for field in model.decoder.vector_fields + model.decoder.image_fields:
+        check(f"heads/loss_{field.key}", losses[field.key])
+        if field.is_image:
+            check(f"heads/rec_{field.key}", predictions[field.key])
+        elif not field.is_classes:
+            check(f"heads/rec_{field.key}", symlog(predictions[field.key]))
+
+
+def test_losses_of_the_objective_are_those_of_the_heads(reference):
+    """The sum that is trained on is made of the parts that are checked above."""
+    obs = reference.under("obs/")
+    start = State(reference["carry/deter"], _flat(reference["carry/stoch"]))
+    actions, key = reference.under("prevact/"), jax.random.key(0)
+    states, losses, _ = world_losses(reference.model, start, obs, actions, key, reference.config)
+    np.testing.assert_allclose(losses["reward"], reference.model.reward(states.features).loss(obs["reward"]), rtol=1e-5)
+    assert losses.keys() == {"dyn", "rep", "reward", "cont", "image", "vector", "token"}
+
+
+def test_imagination(reference, check):
+    model = reference.model
+    start = State(*(_rows(x) for x in (reference["wm/deter"], _flat(reference["wm/stoch"]))))
+    stoch = reference["imag/stoch"]
+    after = State(reference["imag/deter"], _flat(stoch))
+    before = jax.tree.map(lambda first, rest: jnp.concatenate([first[:, None], rest[:, :-1]], 1), start, after)
+    actions = reference.under("imag/act/")
+    policy = model.actor(before.features)
+    action_noise = {}
+    for field in model.actor.fields:
+        dist, action = policy[field.key], actions[field.key]
+        if field.is_classes:
+            action_noise[field.key] = _noise_for(dist.logits, jax.nn.one_hot(action, field.classes), 0.0)
+        else:
+            action_noise[field.key] = (action - dist.center) / dist.std
+    latent_noise = _noise_for(reference["imag/logit"], stoch, model.rssm.unimix)
+    noise = jax.tree.map(lambda x: x.swapaxes(0, 1), (latent_noise, action_noise))
+    states, sampled = jax.tree.map(lambda x: x.swapaxes(0, 1), imagine(model.rssm, model.actor, start, noise))
+    check("imag/deter", states.deter)
+    check("imag/stoch", states.stoch.reshape(stoch.shape))
+    check("imag/logit", model.rssm.prior_of(states.deter).reshape(stoch.shape))
+    for key, action in actions.items():
+        check(f"imag/act/{key}", sampled[key])
+        np.testing.assert_allclose(sampled[key], action, rtol=TOLERANCE, atol=1e-5)
+
+
+def test_actor_and_critic(reference, check, features):
+    model, obs, config = reference.model, reference.under("obs/"), reference.config
+    deter, stoch = reference["ac/feat/deter"], _flat(reference["ac/feat/stoch"])
+    imagined = jnp.concatenate([deter, stoch], -1).swapaxes(0, 1)
+    actions = {key: value.swapaxes(0, 1)[:-1] for key, value in reference.under("ac/act/").items()}
+    losses, returns, norms, _ = actor_critic_losses(
+        model, reference.slow_critic, make_norms(config), imagined, actions, config
+    )
+    cont = model.cont(imagined).prob
+    discount = 1.0 if config.contdisc else 1.0 - 1.0 / config.horizon
+    check("ac/weight", (jnp.cumprod(discount * cont, 0) / discount).T)
+    check("ac/ret", returns.T)
+    check("ac/retnorm_lo", norms.returns.low)
+    check("ac/retnorm_scale", norms.returns.scale)
+    check("param/retnorm/lo/value", make_norms(config).returns.low)
+    check("param/retnorm/hi/value", make_norms(config).returns.high)
+    check("ac/loss_policy", losses["policy"].T)
+    check("ac/loss_value", losses["value"].T)
+    boot = returns[0].reshape(obs["reward"].shape)
+    replayed = replay_returns(
+        *(x.T for x in (obs["reward"], obs["is_last"], obs["is_terminal"], boot)),
+        discount=1.0 - 1.0 / config.horizon,
+        trace=config.trace,
+    )
+    check("ac/repl_ret", replayed.T)
+    states = State(reference["wm/deter"], _flat(reference["wm/stoch"]))
+    loss = replay_value_loss(model, reference.slow_critic, norms.values, states, obs, boot, config)
+    check("ac/loss_repval", loss)
+
+
+def test_symlog_and_two_hot(reference, check):
+    x = reference["fn/symlog/x"]
+    check("fn/symlog/symlog", symlog(x))
+    check("fn/symlog/symexp_of_x_over_100", symexp(x / 100))
+    for prefix in sorted({key.rsplit("/", 1)[0] for key in reference.arrays if key.startswith("fn/twohot")}):
+        head = TwoHot(reference[f"{prefix}/logits"])
+        check(f"{prefix}/bins", symexp_bins(len(reference[f"{prefix}/bins"])))
+        check(f"{prefix}/loss", head.loss(reference[f"{prefix}/target"]))
+        check(f"{prefix}/pred", head.mean())
+
+
+def test_optimiser(reference, check):
+    optimiser = make_optimiser(1e-2, 3, clip=0.3, beta1=0.9, beta2=0.999, eps=1e-20)
+    params = reference.under("opt/param0/")
+    state = optimiser.init(params)
+    step = 0
+    while gradients := reference.under(f"opt/grad{step}/"):
+        updates, state = optimiser.update(gradients, state, params)
+        params = {key: params[key] + updates[key] for key in params}
+        step += 1
+        for key, value in params.items():
+            check(f"opt/param{step}/{key}", value)
+    assert step == 6
+
+
+def check_logits(check, key, ours, recorded):
+    """Logits are the same up to a constant: ours are normalised."""
+    check(key, ours + (recorded - ours).mean(-1, keepdims=True))
+
+
+def _flat(stoch):
+    return stoch.reshape(*stoch.shape[:-2], -1)
+
+
+def _rows(x):
+    return x.reshape(-1, x.shape[-1])
+
+
+def _noise_for(logits, onehot, unimix):
+    """Uniform noise that makes a categorical draw the given classes: the middle of each one's part of [0, 1)."""
+    probs = (1.0 - unimix) * jax.nn.softmax(logits) + unimix / logits.shape[-1]
+    ends = jnp.cumsum(probs, -1)
+    return ((ends - probs / 2) * onehot).sum(-1)
