@@ -10,7 +10,6 @@ import elements
 import pytest
 from ruamel.yaml import YAML
 
-import dreamfleet.launch
 from dreamfleet.cli import COMMANDS, main
 from dreamfleet.config import load_config, save_config
 from dreamfleet.config.load import load_defaults
@@ -42,9 +41,9 @@ def free_addr():
 def launched(monkeypatch):
     """Records what would be launched: these tests are about what comes before and after."""
     calls = []
-    monkeypatch.setattr(dreamfleet.launch, "run_config", calls.append, raising=False)
+    monkeypatch.setattr("dreamfleet.launch.run.run_config", calls.append)
     record_role = lambda kind, config, **kwargs: calls.append((kind, config, kwargs))  # noqa: E731
-    monkeypatch.setattr(dreamfleet.launch, "run_role", record_role, raising=False)
+    monkeypatch.setattr("dreamfleet.launch.run.run_role", record_role)
     return calls
 
 
@@ -194,7 +193,7 @@ def test_exit_codes(error, code, message, capsys, logdir, monkeypatch):
     def fail(config):
         raise error
 
-    monkeypatch.setattr(dreamfleet.launch, "run_config", fail, raising=False)
+    monkeypatch.setattr("dreamfleet.launch.run.run_config", fail)
     assert main(["train", "--logdir", logdir]) == code
     assert capsys.readouterr().err == message
 

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     if args.kind in ("env", "envs"):
         check_modules(config, "task")
     _set_key(args, config)
-    from dreamfleet.launch import run_role
+    from dreamfleet.launch.run import run_role
 
     run_role(args.kind, config, index=args.index, is_eval=args.eval)
     return 0

@@ -67,7 +67,7 @@ def _check(config: Any) -> bool:
 
 
 def _train(config: Any, is_resumed: bool) -> None:
-    from dreamfleet.launch import run_config
+    from dreamfleet.launch.run import run_config
 
     save_config(config, config.logdir)
     print(_summary(config, is_resumed), flush=True)

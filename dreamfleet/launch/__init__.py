@@ -1,5 +1,4 @@
-"""Starting, watching, ending and joining runs."""
+"""Starting, watching, ending and joining runs: `run` from a config, `combined` and `serial` from factories.
 
-from dreamfleet.launch.run import run_config, run_role
-
-__all__ = ["run_config", "run_role"]
+Imports nothing, since every role's process passes through here.
+"""
