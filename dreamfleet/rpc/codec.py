@@ -69,6 +69,17 @@ def decode(frames: Sequence[Buffer], max_bytes: int = MAX_BYTES, start: int = 0)
         raise BadRequest(f"malformed message ({type(error).__name__}: {error})") from None
 
 
+def copy_aligned(array: np.ndarray) -> np.ndarray:
+    """A writable copy in memory of its own, at a multiple of `ALIGN` bytes if it is large."""
+    if array.nbytes <= LARGE:
+        return array.copy("C")
+    memory = np.empty(array.nbytes + ALIGN, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGN
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 class _Encoder:
     __slots__ = ("large", "packed", "packed_size")
 
@@ -149,11 +160,7 @@ class _Decoder:
         source = np.frombuffer(self.take(position), np.uint8)
         if math.prod(shape) * dtype.itemsize != source.size:
             raise BadRequest(f"array of shape {shape} and {dtype} does not fit its {source.size} bytes")
-        memory = np.empty(source.size + ALIGN, np.uint8)
-        start = -memory.__array_interface__["data"][0] % ALIGN
-        aligned = memory[start : start + source.size]
-        aligned[:] = source
-        return aligned.view(dtype).reshape(shape)
+        return copy_aligned(source).view(dtype).reshape(shape)
 
     def take(self, position: int) -> Buffer:
         # Every buffer may be asked for once, so that a small header cannot claim more memory than was sent.

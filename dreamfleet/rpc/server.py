@@ -126,8 +126,10 @@ class Server(abc.ABC):
         if handler:
             handler.admit(request)
         else:
-            error = BadRequest(f"there is no such method; methods are {', '.join(sorted(self._methods))}")
-            self.deliver([(request, self.make_failure(request, error))])
+            self.deliver([(request, self.make_failure(request, self.unknown_method()))])
+
+    def unknown_method(self) -> BadRequest:
+        return BadRequest(f"there is no such method; methods are {', '.join(sorted(self._methods))}")
 
     def next_deadline(self) -> float:
         return min([handler.next_deadline() for handler in self._batched], default=math.inf)

@@ -1,0 +1,127 @@
+"""The sockets of the portal library, made safe against what a peer may send; nothing else here imports the library.
+
+A bad length, an undecodable message or a failed connect would end the whole process; here they end one connection. A
+message that names shared memory is refused, because the library would attach to it and remove it.
+"""
+
+import contextlib
+import multiprocessing
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from dreamfleet.errors import BadRequest
+
+_start_method = multiprocessing.get_start_method(allow_none=True)
+import portal  # noqa: E402
+
+multiprocessing.set_start_method(_start_method, force=True)  # importing the library sets it for the whole process
+
+packlib = portal.packlib
+HANDSHAKE = "portal_handshake"
+
+
+def adopt_thread() -> None:
+    """Marks this thread as one from which the library may start its own, which it warns about otherwise."""
+    thread: Any = threading.current_thread()
+    if not hasattr(thread, "children"):
+        thread.children = []
+
+
+def read_tree(body: memoryview) -> Any:
+    """Decodes a message body; raises `BadRequest` for whatever is not one."""
+    try:
+        _check_body(body)
+        return packlib.unpack(body)
+    except BadRequest:
+        raise
+    except Exception as error:
+        raise BadRequest(f"malformed message ({type(error).__name__}: {error})") from None
+
+
+def _check_body(body: memoryview) -> None:
+    """Checks a body before the library trusts it: count, sizes, and that many buffers (tree, specs, leaves)."""
+    count = int.from_bytes(body[:8], "little")
+    start = 8 + 8 * count
+    if count < 2 or start > len(body):
+        raise BadRequest("the message has no valid table of sizes")
+    sizes = list(body[8:start].cast("B").cast("Q"))
+    if start + sum(sizes) != len(body):
+        raise BadRequest("the sizes in the message do not add up")
+    specs = msgpack.unpackb(body[start + sizes[0] : start + sizes[0] + sizes[1]])
+    if len(specs) != count - 2:
+        raise BadRequest("the message has another number of values than it describes")
+    if any(spec[0] not in ("none", "utf8", "bytes", "array") for spec in specs):
+        raise BadRequest("the message has values of a kind that is not accepted")
+
+
+class ServerSocket(portal.ServerSocket):
+    """Closes only the connection that misbehaves; passes on only requests that can be decoded."""
+
+    max_bytes: int
+    on_refusal: Callable[[Any, bytes, str, str], None]  # peer, number of the request, method, reason
+    on_bytes: Callable[[int, int], None]  # in, out
+
+    def recv(self, timeout: float | None = None) -> tuple[Any, memoryview]:
+        addr, data = super().recv(timeout)
+        self.on_bytes(len(data), 0)
+        number, method = bytes(data[:8]).ljust(8, b"\0"), ""
+        try:
+            if len(data) > self.max_bytes:
+                raise BadRequest(f"message of {len(data)} bytes is above the limit of {self.max_bytes}")
+            start = 16 + int.from_bytes(data[8:16], "little")
+            method = str(data[16:start], "utf-8", "replace")
+            _check_body(data[start:])
+        except Exception as error:
+            self.on_refusal(addr, number, method, str(error) or type(error).__name__)
+            raise TimeoutError from None  # as if nothing had come
+        return addr, data
+
+    def send(self, addr: Any, *data: Any) -> None:
+        buffers = [part for part in data if len(part)]  # it refuses empty ones, which change nothing on the wire
+        self.on_bytes(0, sum(map(len, buffers)))
+        super().send(addr, *buffers)
+
+    def _recv(self, conn: Any) -> None:
+        try:
+            super()._recv(conn)
+        except Exception as error:
+            if conn.addr in self.conns:
+                self._disconnect(conn, error)
+
+    def _handshake(self, conn: Any) -> None:
+        before = len(conn.handshake)
+        super()._handshake(conn)
+        if len(conn.handshake) == before:
+            raise ConnectionResetError  # the peer is gone; without this, its end is read again and again
+
+    def _accept(self, sock: Any) -> None:
+        with contextlib.suppress(OSError):  # the peer was gone before it was accepted
+            super()._accept(sock)
+
+
+def guard(socket: Any, max_bytes: int, on_refusal: Callable[..., None], on_bytes: Callable[..., None]) -> None:
+    """Turns the socket that a `portal.Server` has made for itself into a `ServerSocket`."""
+    socket.max_bytes, socket.on_refusal, socket.on_bytes = max_bytes, on_refusal, on_bytes
+    socket.__class__ = ServerSocket
+
+
+class ClientSocket(portal.ClientSocket):
+    """Connects again whatever happens to the connection."""
+
+    def send(self, *data: Any, timeout: float | None = None) -> None:
+        super().send(*[part for part in data if len(part)], timeout=timeout)
+
+    def _loop(self) -> None:
+        pause = threading.Event()
+        while self.running:
+            try:
+                super()._loop()
+            except Exception:
+                self.isconn.clear()
+                self.sendq.clear()
+                for callback in self.callbacks_disc:
+                    callback()
+                pause.wait(self.options.connect_wait)
