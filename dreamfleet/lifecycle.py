@@ -5,13 +5,16 @@ that must wake up when the process is asked to stop registers a callback.
 """
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-_lock = threading.Lock()
+log = logging.getLogger("dreamfleet.lifecycle")
+
+_lock = threading.RLock()  # a signal handler may ask for a stop while its thread holds it
 _waits: dict[int, tuple[str, float]] = {}  # thread id -> (what, monotonic start)
-_callbacks: dict[int, Callable[[], None]] = {}
+_callbacks: list[Callable[[], None]] = []
 _stop = threading.Event()
 _state = "starting"
 _beat = time.monotonic()
@@ -75,8 +78,7 @@ def wait_stop(timeout_s: float | None = None) -> bool:
 def on_stop(callback: Callable[[], None]) -> Iterator[None]:
     """Calls `callback` once if a stop is requested before the block ends (at once if it was already)."""
     with _lock:
-        key = id(callback)
-        _callbacks[key] = callback
+        _callbacks.append(callback)
         already = _stop.is_set()
     try:
         if already:
@@ -84,7 +86,8 @@ def on_stop(callback: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _callbacks.pop(key, None)
+            if callback in _callbacks:
+                _callbacks.remove(callback)
 
 
 def request_stop() -> None:
@@ -93,10 +96,13 @@ def request_stop() -> None:
         if _stop.is_set():
             return
         _stop.set()
-        callbacks = list(_callbacks.values())
+        callbacks = list(_callbacks)
     set_state("stopping")
     for callback in callbacks:
-        callback()
+        try:
+            callback()
+        except Exception:
+            log.exception("a callback of the stop failed")
 
 
 def reset() -> None:

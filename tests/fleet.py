@@ -160,6 +160,11 @@ def running_fleet(args: elements.Config, *parts, factories: tuple = (), **option
     assert not [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
 
 
+def count_rebuilds(logdir: Path) -> int:
+    """How often an environment raised; a wrong action makes a CountingEnv raise."""
+    return sum(path.read_text().count("raised and is rebuilt") for path in (logdir / "logs").glob("env*.log"))
+
+
 def read_inserts(logdir: Path) -> int:
     """The steps that a run has committed so far."""
     path = logdir / "replay" / "counts"

@@ -1,9 +1,13 @@
 """Parameters by name: `encoder/vectors/layers/0/linear/kernel` and the like, for checkpoints, partial loading and reports."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
+
+from dreamfleet.errors import CheckpointError
 
 
 def named_leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -17,6 +21,21 @@ def replace_leaves(tree: Any, values: dict[str, Any], prefix: str = "") -> Any:
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     named = [(prefix + "/".join(map(_name, path)), leaf) for path, leaf in leaves]
     return jax.tree_util.tree_unflatten(structure, [values.get(name, leaf) for name, leaf in named])
+
+
+def pick_leaves(saved: Mapping[str, Any], wanted: Mapping[str, Any], regex: str | None) -> dict[str, Any]:
+    """The saved arrays to take over: all of them, or those among the wanted whose names the regex is found in."""
+    names = [name for name in wanted if regex is None or (name in saved and re.search(regex, name))]
+    missing = [name for name in names if name not in saved]
+    if missing:
+        raise CheckpointError(f"the checkpoint has no {_few(missing)}; it is of another agent or another size")
+    if not names:
+        raise CheckpointError(f"no parameter of the checkpoint matches {regex!r}; it has {_few(sorted(saved))}")
+    changed = [name for name in names if np.shape(saved[name]) != np.shape(wanted[name])]
+    if changed:
+        shapes = [f"{name} {np.shape(saved[name])} instead of {np.shape(wanted[name])}" for name in changed]
+        raise CheckpointError(f"the checkpoint has other shapes: {_few(shapes)}; choose other parameters by regex")
+    return {name: saved[name] for name in names}
 
 
 def count_parameters(tree: Any) -> dict[str, int]:
@@ -33,3 +52,7 @@ def _name(entry: Any) -> str:
         if hasattr(entry, attribute):
             return str(getattr(entry, attribute))
     raise TypeError(entry)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -148,6 +148,20 @@ class RSSM(eqx.Module):
         _, outputs = scan_late(step, layers, norms, state, inputs, min(OBSERVE_UNROLL, is_first.shape[1]))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), outputs)
 
+    def predict(self, state: State, actions: jax.Array, noise: jax.Array) -> State:
+        """The states (B, T, ...) that are expected to follow, given only the flat actions (B, T, A)."""
+
+        def step(state, inputs):
+            action_hidden, noise = inputs
+            hidden = [self.deter_in(state.deter), self.stoch_in(state.stoch), action_hidden]
+            deter = self.core(state.deter, jnp.concatenate(hidden, -1))
+            state = State(deter, self.draw(self.prior_of(deter), noise))
+            return state, state
+
+        inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), (self.embed_actions(actions), noise))
+        _, states = jax.lax.scan(step, state, inputs)
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), states)
+
     def core(self, deter: jax.Array, hidden: jax.Array) -> jax.Array:
         """The next `deter` (N, D) from the one before and the hidden parts (N, 3 * hidden) of deter, stoch and action."""
         if jax.default_backend() == "cpu" and len(deter) >= LOOP_ROWS:

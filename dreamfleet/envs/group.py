@@ -10,12 +10,14 @@ from dreamfleet.errors import EnvError
 
 log = logging.getLogger("dreamfleet.envs")
 
+MAX_FAILURES = 5
+
 
 class EnvGroup:
     """Owns the environments of one worker process.
 
-    An environment that raises is logged with its traceback, rebuilt and starts a new episode; one that raises again
-    before it has made a step of its new life is beyond help, and the error leaves `step`.
+    An environment that raises is logged with its traceback, rebuilt and starts a new episode. One that cannot even start,
+    or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`.
     """
 
     def __init__(self, make_env: Callable[[int], Env], env_ids: Sequence[int]):
@@ -23,6 +25,7 @@ class EnvGroup:
         self._make_env = make_env
         self._ids = list(env_ids)
         self._envs = [self._build(env_id) for env_id in self._ids]
+        self._failures = [0] * len(self._ids)  # since the last episode that was finished
         self._spaces = self._envs[0].obs_space
         self._obs = self._allocate()
 
@@ -48,9 +51,15 @@ class EnvGroup:
     def _step_one(self, i: int, action: dict) -> None:
         try:
             self._store(i, self._envs[i].step(action))
+            if self._obs["is_last"][i]:
+                self._failures[i] = 0
         except Exception:
-            log.exception("environment %d raised and is rebuilt", self._ids[i])
             self.rebuilds += 1
+            self._failures[i] += 1
+            if self._failures[i] >= MAX_FAILURES:
+                log.error("environment %d raised %d times in a row", self._ids[i], self._failures[i])
+                raise
+            log.exception("environment %d raised and is rebuilt", self._ids[i])
             self._discard(i)
             self._envs[i] = self._build(self._ids[i])
             self._store(i, self._envs[i].step(reset_action(self._envs[i])))

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import inspect
 from typing import Any
 
 from dreamfleet.envs.contract import Env
@@ -49,7 +50,8 @@ def _from_attribute(task: str, seed: int) -> Env:
         raise ConfigError(
             "task", task, f"cannot be imported ({e})", "give module:attr of a callable that returns an environment"
         ) from e
-    env = factory()
+    takes_seed = "seed" in inspect.signature(factory).parameters
+    env = factory(seed=seed) if takes_seed else factory()
     if hasattr(env, "observation_space"):
         from dreamfleet.envs.gymnasium import FromGymnasium
 

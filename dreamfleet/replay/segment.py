@@ -14,6 +14,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ _POPULATE_BYTES = 8 << 20
 @dataclass(frozen=True)
 class Layout:
     """Where everything is in a segment of `rows` rows."""
+
+    TABLE_BYTES: ClassVar[int] = 12  # of a row, besides its columns
 
     schema: Schema
     rows: int

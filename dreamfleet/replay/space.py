@@ -42,7 +42,7 @@ def plan(schema: Schema, capacity: int, segment_rows: int | None = None) -> Geom
 
 def choose_capacity(schema: Schema, steps: int, room: int) -> int:
     """A capacity for a run of `steps` (0 is endless) that takes at most half of `room` bytes."""
-    fitting = room // 2 // plan(schema, MOST_STEPS).layout.size * plan(schema, MOST_STEPS).layout.rows
+    fitting = room // 2 // (schema.row_bytes + Layout.TABLE_BYTES)
     return max(1, min(MOST_STEPS, steps or MOST_STEPS, fitting))
 
 

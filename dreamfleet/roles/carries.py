@@ -22,6 +22,7 @@ class DictCarries:
     def __init__(self, agent: Agent, timeout_s: float):
         self._agent = agent
         self._timeout_s = timeout_s
+        self._structure = agent.init_policy(1)
         self._carries: dict[int, list] = {}  # environment -> its entry of every leaf
         self._seen: dict[int, float] = {}
         self._lock = threading.Lock()
@@ -32,14 +33,13 @@ class DictCarries:
     def policy(self, env_ids: Sequence[int], obs: Batch, mode: str) -> tuple[Batch, Batch]:
         """Acts for rows that may be more than the environments: the rows beyond are padding and repeat row 0."""
         padding = len(obs["is_first"]) - len(env_ids)
-        initial = self._agent.init_policy(1)
-        leaves = _leaves(initial)
         with self._lock:
-            entries = [self._carries.get(env_id) or _entries(self._agent.init_policy(1)) for env_id in env_ids]
+            entries = [self._find(env_id) for env_id in env_ids]
         # A padding row is a copy of its own, so that agents that change a carry in place step each one once.
         entries += [copy.deepcopy(entries[0]) for _ in range(padding)]
-        gathered = [_gather(leaf, [entry[i] for entry in entries]) for i, leaf in enumerate(leaves)]
-        carry, acts, outs = self._agent.policy(_rebuild(initial, iter(gathered)), obs, mode)
+        kinds = _leaves(self._structure)
+        gathered = [_gather(kind, [entry[i] for entry in entries]) for i, kind in enumerate(kinds)]
+        carry, acts, outs = self._agent.policy(_rebuild(self._structure, iter(gathered)), obs, mode)
         results = _leaves(carry)
         now = time.monotonic()
         with self._lock:
@@ -47,6 +47,10 @@ class DictCarries:
                 self._carries[env_id] = [leaf[row] for leaf in results]
                 self._seen[env_id] = now
         return acts, outs
+
+    def _find(self, env_id: int) -> list:
+        entry = self._carries.get(env_id)
+        return _entries(self._agent.init_policy(1)) if entry is None else entry
 
     def drop_stale(self) -> list[int]:
         """Forgets environments that have been silent for longer than the timeout; returns them."""

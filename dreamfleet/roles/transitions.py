@@ -45,23 +45,30 @@ class RequestParser:
 
     def parse_one(self, data: dict, meta: dict) -> ActRequest:
         """A request of the single form: no leading dimension."""
-        obs = {k: np.asarray(v)[None] for k, v in _checked_dict(data).items()}
-        return self._parse(obs, meta, is_single=True)
+        obs = _checked_dict(data)
+        env_id, is_eval = obs.pop("envid"), obs.pop("is_eval")
+        if np.ndim(env_id) or np.asarray(env_id).dtype.kind not in "iu" or not 0 <= int(env_id) < 2**63:
+            raise BadRequest(f"'envid' must be a non-negative integer; got {env_id!r}")
+        if np.ndim(is_eval):
+            raise BadRequest(f"'is_eval' must be a bool; got {is_eval!r}")
+        obs = {k: np.asarray(v)[None] for k, v in obs.items()}
+        return self._checked(ActRequest([int(env_id)], bool(is_eval), True, obs), meta)
 
     def parse_many(self, data: dict, meta: dict) -> ActRequest:
         """A request with a leading K everywhere."""
-        return self._parse({k: np.asarray(v) for k, v in _checked_dict(data).items()}, meta, is_single=False)
-
-    def _parse(self, obs: Arrays, meta: dict, is_single: bool) -> ActRequest:
+        obs = {k: np.asarray(v) for k, v in _checked_dict(data).items()}
         env_ids, is_eval = obs.pop("envid"), obs.pop("is_eval")
         # As int64, in which the unsigned ids that are too large for it turn negative.
         if env_ids.ndim != 1 or env_ids.dtype.kind not in "iu" or not len(env_ids) or (env_ids.astype(int) < 0).any():
             raise BadRequest(f"'envid' must be non-negative integers, one per environment; got {env_ids!r}")
         if is_eval.shape != env_ids.shape or is_eval.any() != is_eval.all():
             raise BadRequest(f"'is_eval' must be the same for all environments of a message; got {is_eval!r}")
-        request = ActRequest(env_ids.tolist(), bool(is_eval[0]), is_single, obs)
+        request = ActRequest(env_ids.tolist(), bool(is_eval[0]), False, obs)
         if len(set(request.env_ids)) != len(request.env_ids):
             raise BadRequest(f"'envid' names an environment twice: {request.env_ids}")
+        return self._checked(request, meta)
+
+    def _checked(self, request: ActRequest, meta: dict) -> ActRequest:
         self._check_spec(request)
         self._check_session(request.env_ids, meta.get("session"))
         return request

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fleet import make_args, read_inserts, read_jsonl, running_fleet
+from fleet import count_rebuilds, make_args, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import RunFailed
@@ -28,6 +28,7 @@ def test_run_goes_on_after_kill(tmp_path, role):
         assert fleet.step() >= at_kill, "committed steps are never taken back"
         fleet.join()
     check_end(tmp_path)
+    assert count_rebuilds(tmp_path) == 0, "an environment got an action that was not its own"
 
 
 def check_end(logdir) -> None:

@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from fleet import make_args, make_factories, read_inserts, read_jsonl, running_fleet
+from fleet import count_rebuilds, make_args, make_factories, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.serial import run_serial
@@ -19,6 +19,7 @@ def test_counting_agent_finds_nothing_wrong(tmp_path, transport, carry_kind):
     with running_fleet(args, functools.partial(CountingAgent, carry_kind)) as fleet:
         fleet.join()
         assert fleet.status()["state"] == "done"
+    assert count_rebuilds(tmp_path) == 0
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint is not None
     assert checkpoint.step >= args.steps
@@ -31,6 +32,7 @@ def test_other_shapes_of_a_fleet(tmp_path, options):
     with running_fleet(make_args(tmp_path, **options)) as fleet:
         fleet.join()
     assert read_inserts(tmp_path) >= 1500
+    assert count_rebuilds(tmp_path) == 0
 
 
 def test_agent_in_a_thread_over_tcp(tmp_path):

@@ -1,0 +1,72 @@
+"""Where and how JAX computes: platform, compilation cache, compiler options, and the mesh that shares a batch."""
+
+from pathlib import Path
+from typing import Any
+
+import elements
+import jax
+import jaxlib
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dreamfleet.errors import ConfigError
+
+MIN_SHARDED = 2**14  # smaller parameters are kept whole on every device
+AXIS = "data"
+
+
+def configure(config: elements.Config) -> None:
+    """Applies the config section `jax` to this process, before its first computation."""
+    if config.platform != "auto":
+        jax.config.update("jax_platforms", {"gpu": "cuda"}.get(config.platform, config.platform))
+    if config.cache:
+        jax.config.update("jax_compilation_cache_dir", str(Path(config.cache).expanduser()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def compiler_options() -> dict[str, Any]:
+    """Options for every compilation of ours on this platform."""
+    if jax.default_backend() == "cpu" and jaxlib.__version__.startswith("0.10."):
+        # These kernels make elementwise gradients several times slower; the option is not in every release.
+        return {"xla_cpu_experimental_ynn_fusion_type": ""}
+    return {}
+
+
+class Placement:
+    """The devices that train and the one that acts, and how arrays lie on them."""
+
+    def __init__(self, config: elements.Config):
+        devices = jax.local_devices()
+        count = config.train_devices or len(devices)
+        for key, needed in (("train_devices", count), ("policy_device", config.policy_device + 1)):
+            if needed > len(devices):
+                reason = f"needs {needed} devices, but there are {len(devices)}"
+                raise ConfigError(f"jax.{key}", config[key], reason, "lower it")
+        self.policy_device = devices[config.policy_device]
+        self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
+        self._is_sharded = config.sharding == "sharded"
+
+    @property
+    def devices(self) -> int:
+        return self._mesh.size
+
+    @property
+    def batch(self) -> NamedSharding:
+        """Batches are split along their first axis."""
+        return NamedSharding(self._mesh, PartitionSpec(AXIS))
+
+    @property
+    def whole(self) -> NamedSharding:
+        return NamedSharding(self._mesh, PartitionSpec())
+
+    def params(self, tree: Any) -> Any:
+        """The sharding of each parameter or statistic: whole, or split along its largest axis that can be."""
+        return jax.tree.map(self._param, tree)
+
+    def _param(self, leaf: Any) -> NamedSharding:
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % self.devices == 0]
+        if not self._is_sharded or leaf.size < MIN_SHARDED or not axes:
+            return self.whole
+        split = max(axes, key=lambda axis: leaf.shape[axis])
+        return NamedSharding(self._mesh, PartitionSpec(*[AXIS if axis == split else None for axis in range(leaf.ndim)]))

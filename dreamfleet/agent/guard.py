@@ -1,0 +1,32 @@
+"""Stops training when a loss is no longer a number, and keeps the batch that did it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from dreamfleet.errors import DreamfleetError
+
+PREFIX = "loss/"
+
+
+class NonFiniteLoss(DreamfleetError):
+    """A loss became NaN or infinite; checkpoints written before are good."""
+
+
+def check_finite(metrics: Mapping[str, np.ndarray], data: Mapping[str, np.ndarray], logdir: Path) -> None:
+    """Raises NonFiniteLoss if a loss among the metrics is not finite, with the batch saved in the log directory."""
+    losses = {key.removeprefix(PREFIX): float(value) for key, value in metrics.items() if key.startswith(PREFIX)}
+    total = losses.pop("total")
+    bad = [name for name, value in losses.items() if not np.isfinite(value)]
+    if not bad and np.isfinite(total):
+        return
+    path = logdir / "bad_batch.npz"
+    logdir.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **{key.replace("/", "."): np.asarray(value) for key, value in data.items()})
+    update = int(metrics["updates/last"])
+    names = ", ".join(f"{name}={losses[name]}" for name in bad) or f"total={total}"
+    raise NonFiniteLoss(
+        f"the loss {bad[0] if bad else 'total'} is not finite at update {update} ({names}); its batch is in {path}, and the "
+        "checkpoints written so far are good: lower dreamer.learning_rate, or look for extreme values in the observations"
+    )

@@ -1,0 +1,46 @@
+"""Step ids, and the rows that they stand for: gathered from mapped segments, in this process or in the learner's."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dreamfleet.replay.contract import Batch
+from dreamfleet.replay.segment import Segment
+
+STEP_ID_BYTES = 20  # 8 of the store, the segment's serial and the row in it as big-endian uint64 and uint32
+
+
+def make_step_ids(store_id: bytes, serials: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The ids of rows in segments, [..., 20]."""
+    ids = np.empty((*rows.shape, STEP_ID_BYTES), np.uint8)
+    ids[..., :8] = np.frombuffer(store_id, np.uint8)
+    ids[..., 8:16] = serials.astype(">u8")[..., None].view(np.uint8)
+    ids[..., 16:] = rows.astype(">u4")[..., None].view(np.uint8)
+    return ids
+
+
+def split_step_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The parts of ids, [n, 20]: the stores' ids as uint64, serials and rows."""
+    stores = np.ascontiguousarray(ids[:, :8]).view(np.uint64)[:, 0]
+    serials = np.ascontiguousarray(ids[:, 8:16]).view(">u8")[:, 0].astype(np.int64)
+    rows = np.ascontiguousarray(ids[:, 16:]).view(">u4")[:, 0].astype(np.int64)
+    return stores, serials, rows
+
+
+def gather(segments: Mapping[int, Segment], serials: np.ndarray, rows: np.ndarray) -> Batch:
+    """Copies rows out of segments (by serial); `serials` and `rows` have the shape that the batch begins with."""
+    columns = next(iter(segments.values())).layout.schema.columns.values()
+    flat_serials, flat_rows = serials.reshape(-1), rows.reshape(-1)
+    batch = {column.name: np.empty((len(flat_rows), *column.shape), column.dtype) for column in columns}
+    # Rows that follow each other are copied at once.
+    is_break = (flat_serials[1:] != flat_serials[:-1]) | (flat_rows[1:] != flat_rows[:-1] + 1)
+    starts = [0, *(np.flatnonzero(is_break) + 1).tolist()]
+    ends = [*starts[1:], len(flat_rows)]
+    outputs = list(batch.items())
+    for start, end, serial, row in zip(
+        starts, ends, flat_serials[starts].tolist(), flat_rows[starts].tolist(), strict=True
+    ):
+        source, stop = segments[serial].columns, row + end - start
+        for name, output in outputs:
+            output[start:end] = source[name][row:stop]
+    return {name: output.reshape(*rows.shape, *output.shape[1:]) for name, output in outputs}

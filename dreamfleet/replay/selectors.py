@@ -1,0 +1,150 @@
+"""Which sequences are sampled: uniformly, recent ones rather, those of high priority rather, or a mixture."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dreamfleet.errors import ReplayError
+from dreamfleet.replay.blocks import Blocks, Items
+from dreamfleet.replay.segment import BLOCK_ROWS
+from dreamfleet.replay.tree import SumTree
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How sequences are chosen: the fractions drawn by each rule, and the rules' parameters."""
+
+    uniform: float = 1.0
+    recency: float = 0.0
+    priority: float = 0.0
+    recency_exponent: float = 1.0
+    exponent: float = 0.8
+    initial: float = 1.0
+    max_fraction: float = 0.5
+    zero_on_sample: bool = True
+
+    @property
+    def fractions(self) -> np.ndarray:
+        fractions = np.array([self.uniform, self.recency, self.priority], np.float64)
+        if (fractions < 0).any() or not fractions.sum() > 0:
+            raise ReplayError(f"fractions {fractions.tolist()} of uniform, recency, priority must be >= 0, not all 0")
+        return fractions / fractions.sum()
+
+
+class Selector:
+    """Draws the places where sequences begin, each independently of the others."""
+
+    def __init__(self, selection: Selection, blocks: Blocks, items: Items, rows: int):
+        self._fractions = selection.fractions
+        self._items = items
+        self._recency_exponent = selection.recency_exponent
+        self.priorities = Priorities(selection, blocks, rows) if self._fractions[2] else None
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """`count` places out of those of all items."""
+        uniform, recency, priority = rng.multinomial(count, self._fractions)
+        ages = [rng.integers(0, len(self._items), uniform)] if uniform else []
+        ages += [draw_ages(rng, len(self._items), self._recency_exponent, recency)] if recency else []
+        drawn = [self._items[len(self._items) - 1 - age] for age in ages]
+        if priority and self.priorities:
+            drawn.append(self._draw_priority(rng, priority, self.priorities))
+        return np.concatenate(drawn)
+
+    def _draw_priority(self, rng: np.random.Generator, count: int, priorities: "Priorities") -> np.ndarray:
+        places = priorities.draw(rng, count)
+        # When every priority is 0, one is as good as another.
+        return self._items[rng.integers(0, len(self._items), count)] if places is None else places
+
+
+def draw_ages(rng: np.random.Generator, items: int, exponent: float, count: int) -> np.ndarray:
+    """Ages in [0, items) with P(age) in proportion to the integral of x ** -exponent from age + 1 to age + 2."""
+    u, power = rng.random(count), 1.0 - exponent
+    if abs(power) < 1e-9:
+        x = (items + 1.0) ** u
+    else:
+        x = (1.0 + u * ((items + 1.0) ** power - 1.0)) ** (1.0 / power)
+    return np.minimum(x.astype(np.int64) - 1, items - 1)
+
+
+class Priorities:
+    """Priorities of steps, and the sum tree of the weights of the sequences that they give.
+
+    With p = priority ** exponent of each step, a sequence's weight is
+
+        max_fraction * max(p) + (1 - max_fraction) * mean(p).
+
+    Weights are kept by block: when a step changes, those of its block and of the blocks that reach it are made anew,
+    all together before the next draw.
+    """
+
+    def __init__(self, selection: Selection, blocks: Blocks, rows: int):
+        self._selection = selection
+        self._blocks = blocks
+        self._powers = np.zeros((rows // BLOCK_ROWS, BLOCK_ROWS), np.float32)
+        self._tree = SumTree(rows // BLOCK_ROWS, BLOCK_ROWS)
+        self._changed: set[int] = set()
+
+    def begin(self, first: int, priorities: np.ndarray) -> None:
+        """Takes the priorities of a segment that begins at place `first`."""
+        block = first // BLOCK_ROWS
+        powers = self._power(priorities).reshape(-1, BLOCK_ROWS)
+        self._powers[block : block + len(powers)] = powers
+        self._changed.update(range(block, block + len(powers)))
+
+    def drop(self, first: int, end: int) -> None:
+        """Forgets a range of blocks."""
+        self._changed.difference_update(range(first, end))
+        self._tree.set(np.arange(first, end), np.zeros((end - first, BLOCK_ROWS)))
+
+    def note_items(self, places: Iterable[int]) -> None:
+        """Hears of sequences that are complete now."""
+        self._changed.update(place // BLOCK_ROWS for place in places)
+
+    def set(self, places: np.ndarray, priorities: np.ndarray) -> None:
+        """Gives steps other priorities."""
+        self._powers.reshape(-1)[places] = self._power(priorities)
+        blocks = np.unique(places // BLOCK_ROWS)
+        for _ in range(self._blocks.reach + 1):
+            self._changed.update(blocks.tolist())
+            blocks = self._blocks.previous[blocks]
+            blocks = blocks[blocks >= 0]
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray | None:
+        """Places of sequences, or None if all have weight 0."""
+        self._refresh()
+        if self._tree.total <= 0.0:
+            return None
+        return self._tree.find(rng.random(count))
+
+    def _power(self, priorities: np.ndarray) -> np.ndarray:
+        return np.asarray(priorities, np.float32) ** np.float32(self._selection.exponent)
+
+    def _refresh(self) -> None:
+        if not self._changed:
+            return
+        blocks = np.fromiter(self._changed, np.int64, len(self._changed))
+        self._changed.clear()
+        length = self._blocks.length
+        chain = self._blocks.follow(blocks)
+        steps = self._powers[chain].reshape(len(blocks), -1).astype(np.float64)
+        sums = np.zeros((len(blocks), steps.shape[1] + 1))
+        np.cumsum(steps, 1, out=sums[:, 1:])
+        weights = (sums[:, length : length + BLOCK_ROWS] - sums[:, :BLOCK_ROWS]) / length
+        if self._selection.max_fraction:
+            most = sliding_max(steps, length)[:, :BLOCK_ROWS]
+            weights = self._selection.max_fraction * most + (1 - self._selection.max_fraction) * weights
+        starts = self._blocks.count_starts(chain)
+        is_start = np.arange(BLOCK_ROWS) < starts[:, None]
+        self._tree.set(blocks, np.where(is_start, np.maximum(weights, 0.0), 0.0))
+
+
+def sliding_max(values: np.ndarray, width: int) -> np.ndarray:
+    """The largest of each `width` neighbours along the last axis."""
+    # Windows of powers of two, each made from two of half its size; two of them that overlap cover the width.
+    size = 1
+    while 2 * size <= width:
+        values = np.maximum(values[:, :-size], values[:, size:])
+        size *= 2
+    rest = width - size
+    return np.maximum(values[:, : values.shape[1] - rest], values[:, rest:])
