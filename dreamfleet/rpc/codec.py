@@ -61,8 +61,11 @@ def decode(frames: Sequence[Buffer], max_bytes: int = MAX_BYTES, start: int = 0)
     try:
         (header_size,) = _HEADER_SIZE.unpack_from(frames[0], start)
         start += _HEADER_SIZE.size
-        header = memoryview(frames[0])[start : start + header_size]
-        return msgpack.unpackb(header, ext_hook=_Decoder(frames, start + header_size).resolve, strict_map_key=True)
+        end = start + header_size
+        if end > len(frames[0]):
+            raise BadRequest("message was cut off")
+        header = memoryview(frames[0])[start:end]
+        return msgpack.unpackb(header, ext_hook=_Decoder(frames, end).resolve, strict_map_key=True)
     except BadRequest:
         raise
     except Exception as error:

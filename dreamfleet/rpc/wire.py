@@ -16,7 +16,7 @@ _ENVELOPE = struct.Struct("<BBHQ")  # protocol version, kind of message, length 
 def encode_request(number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
     """Frames of a request; raises `TypeError` for data that cannot be sent."""
     name = method.encode()
-    return codec.encode((meta, data), _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name)
+    return _encode(meta, data, _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name)
 
 
 def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
@@ -25,8 +25,8 @@ def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
         kind = REFUSAL if answer.is_refusal else ERROR
         fields = (answer.role, answer.method, answer.summary, answer.traceback)
         return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, number))
-    pair = (answer.meta, answer.data) if isinstance(answer, Reply) else (None, answer)
-    return codec.encode(pair, _ENVELOPE.pack(VERSION, REPLY, 0, number))
+    meta, data = (answer.meta, answer.data) if isinstance(answer, Reply) else (None, answer)
+    return _encode(meta, data, _ENVELOPE.pack(VERSION, REPLY, 0, number))
 
 
 def read_envelope(frame: codec.Buffer) -> tuple[int, int, int, str, int]:
@@ -56,3 +56,12 @@ def decode_answer(kind: int, frames: list[codec.Buffer], max_bytes: int, start: 
     if kind not in (REFUSAL, ERROR) or not isinstance(fields, list) or [*map(type, fields)] != [str] * 4:
         raise BadRequest("the answer is malformed")
     return Failure(*fields, is_refusal=kind == REFUSAL)
+
+
+def _encode(meta: dict[str, Any] | None, data: Any, envelope: bytes) -> list[codec.Buffer]:
+    try:
+        return codec.encode((meta, data), envelope)
+    except TypeError:
+        codec.encode(data)  # for an error that has the key path as the caller knows it
+        codec.encode({"meta": meta})
+        raise

@@ -1,0 +1,151 @@
+"""Delivery from the actor: joined, in order, bounded, once to replay, and without harm when the logger is away."""
+
+import threading
+
+import numpy as np
+import pytest
+from fleet import DEADLINE_S, eventually, make_args
+
+from dreamfleet import lifecycle, rpc
+from dreamfleet.roles.channel import Channel
+from dreamfleet.roles.options import with_defaults
+from dreamfleet.roles.sender import TransitionSender
+
+
+class Sink:
+    """A server that keeps what it is sent, and can be held up."""
+
+    def __init__(self, addr: str, *methods: str):
+        self.messages: list[tuple[dict, dict]] = []
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self.server = rpc.make_server(addr, "sink")
+        for method in methods:
+            self.server.bind(method, self._take, takes_meta=True)
+        self.server.start()
+
+    def _take(self, data, meta):
+        assert self.is_open.wait(DEADLINE_S)
+        self.messages.append((data, meta))
+        return rpc.Reply({}, {"inserts": sum(len(d["envid"]) for d, _ in self.messages)})
+
+    @property
+    def rows(self) -> list[int]:
+        return [value for data, _ in self.messages for value in data["value"].tolist()]
+
+
+@pytest.fixture
+def addr():
+    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    yield addr
+    rpc.remove_addr(addr)
+
+
+@pytest.fixture
+def sink(addr):
+    sink = Sink(addr, "add_batch", "tran")
+    yield sink
+    sink.is_open.set()
+    sink.server.close()
+
+
+@pytest.fixture
+def client(addr):
+    with rpc.make_client(addr, "actor", peer="replay") as client:
+        yield client
+
+
+def make_batch(value: int, **more) -> dict:
+    flags = {"is_eval": np.array([False]), "reward": np.zeros(1, np.float32)}
+    return {"envid": np.array([0]), "value": np.array([value]), **flags, **more}
+
+
+def make_channel(client, backlog=100, delay_s=0.01) -> Channel:
+    return Channel(
+        client, "add_batch", backlog=backlog, delay_s=delay_s, repeat=True, make_meta=dict, on_done=lambda future: None
+    )
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.01])
+def test_everything_arrives_in_order(sink, client, delay_s):
+    channel = make_channel(client, delay_s=delay_s)
+    for value in range(300):
+        assert channel.put(make_batch(value))
+    channel.drain(DEADLINE_S)
+    assert sink.rows == list(range(300))
+    assert channel.unacknowledged == 0
+    assert (len(sink.messages) == 300) == (delay_s == 0.0), "with a delay, batches travel together"
+
+
+def test_batches_with_other_keys_travel_apart_but_in_order(sink, client):
+    channel = make_channel(client)
+    for value in range(40):
+        more = {"extra": np.zeros(1)} if value % 10 == 0 else {}
+        channel.put(make_batch(value, **more))
+    channel.drain(DEADLINE_S)
+    assert sink.rows == list(range(40))
+    assert all("extra" in data for data, _ in sink.messages if 0 in data["value"] % 10)
+
+
+def test_backlog_makes_the_sender_wait_and_says_so(sink, client):
+    channel = make_channel(client, backlog=5)
+    sink.is_open.clear()
+    assert all(channel.put(make_batch(value), timeout_s=0.0) for value in range(5))
+    assert not channel.put(make_batch(5), timeout_s=0.0)
+    blocked = threading.Thread(target=channel.put, args=(make_batch(6),))
+    blocked.start()
+    eventually(lambda: any("room for transitions" in wait["what"] for wait in lifecycle.waits()), "the wait to show")
+    sink.is_open.set()
+    blocked.join(DEADLINE_S)
+    channel.drain(DEADLINE_S)
+    assert sink.rows == [0, 1, 2, 3, 4, 6]
+
+
+def test_close_wakes_whoever_waits(sink, client):
+    channel = make_channel(client, backlog=1)
+    sink.is_open.clear()
+    channel.put(make_batch(0))
+    blocked = threading.Thread(target=channel.put, args=(make_batch(1),))
+    blocked.start()
+    channel.close()
+    blocked.join(DEADLINE_S)
+    assert not blocked.is_alive()
+
+
+def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, sink, client):
+    logger_addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    failures = []
+    with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
+        sender = TransitionSender(client, logger, with_defaults(make_args(tmp_path)), failures.append)
+        for value in range(1000):
+            sender.send(make_batch(value))
+        sender.drain(DEADLINE_S)
+        assert sink.rows == list(range(1000)), "replay gets everything"
+        back = Sink(logger_addr, "tran")
+        try:
+            eventually(lambda: logger.connected, "the logger to be back")
+            eventually(lambda: sender.send(make_batch(5000)) or 5000 in back.rows, "a transition to be logged")
+            gaps = [meta["gap"] for data, meta in back.messages]
+            assert any(gaps), "rows were lost, so episodes under way must not be scored"
+        finally:
+            sender.close()
+            back.server.close()
+    rpc.remove_addr(logger_addr)
+    assert not failures
+
+
+def test_refusal_by_replay_is_a_failure(tmp_path, addr):
+    failures = []
+    server = rpc.make_server(addr, "replay")
+
+    def refuse(data):
+        raise ValueError("not these rows")
+
+    server.bind("add_batch", refuse)
+    server.bind("tran", lambda data: {})
+    with server, rpc.make_client(addr, "actor", peer="replay") as client:
+        sender = TransitionSender(client, client, with_defaults(make_args(tmp_path)), failures.append)
+        sender.send(make_batch(0))
+        eventually(lambda: failures, "the failure")
+        sender.close()
+    assert "not these rows" in str(failures[0])
