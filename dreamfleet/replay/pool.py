@@ -39,7 +39,7 @@ class SegmentPool:
         return next(iter(self.live), self._next_serial)
 
     def adopt(self, segments: list[Segment]) -> None:
-        """Takes segments that exist, oldest first, as many as there are slots for; those without rows are not needed."""
+        """Takes the newest of the segments that exist, oldest first; those without rows are not needed."""
         self._next_serial = max((segment.serial + 1 for segment in segments), default=0)
         used = [segment for segment in segments if segment.numbers.any()]
         kept = [segment for segment in used if segment.serial >= used[-1].serial + 1 - self.slots]

@@ -19,6 +19,7 @@ class Stream:
     index: int = 0  # blocks that it has had so far
     blocks: deque[int] = field(default_factory=deque)  # those that are still there
     rows: int = 0  # in these blocks
+    unseen: int = 0  # of these, the rows since the last sequence for the online queue
     is_broken: bool = False  # rows were lost: only the beginning of an episode may follow
 
 
@@ -45,7 +46,7 @@ def count_filled(segment: Segment) -> np.ndarray:
 
 
 def restore(segments: Iterable[tuple[int, Segment]], blocks: Blocks, items: Items) -> list[Stream]:
-    """Fills `blocks` and `items` from the segments (with their slots); returns the newest stream of each environment."""
+    """Fills `blocks` and `items` from segments (with their slots); returns the newest stream of each environment."""
     table = _read_owners(segments, blocks)
     if not len(table):
         return []

@@ -1,8 +1,8 @@
 """The rows of a store: where the next ones of each stream go, how they are committed, found again and evicted."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +19,24 @@ from dreamfleet.replay.space import Geometry
 
 
 class Rows:
-    """Streams in segments of one schema; the store's lock guards it. `on_evict` is told which slot is emptied."""
+    """Streams in segments of one schema; the store's lock guards it. `on_evict` is told which blocks are gone."""
 
     def __init__(
-        self, files: DiskFiles | RamFiles, geometry: Geometry, length: int, on_evict: Callable[[int], None] | None = None
+        self,
+        files: DiskFiles | RamFiles,
+        geometry: Geometry,
+        length: int,
+        *,
+        online: bool,
+        on_evict: Callable[[int, int], None],
     ):
         self.layout = geometry.layout
         self.pool = SegmentPool(files, geometry, self._evict)
         self.blocks = Blocks(geometry.segments * self.layout.blocks, length)
         self.items = Items(geometry.rows)
-        self.completed: deque[int] = deque()  # items that follow each other without overlap, not yet taken
-        self.on_evict = on_evict
+        # New sequences, one after the other in each stream, for the online queue if there is one.
+        self.unseen: deque[int] = deque(maxlen=None if online else 0)
+        self._on_evict = on_evict
         self._files = files
         self._state = files.state
         self._length = length
@@ -37,13 +44,12 @@ class Rows:
         self._free: deque[int] = deque()  # blocks to write to
 
     def adopt(self, segments: list[Segment], is_whole: bool) -> None:
-        """Takes the committed rows of existing segments; without `is_whole` rows may be missing at the streams' ends."""
+        """Takes the committed rows of segments; without `is_whole` rows may be missing at the ends of streams."""
         kept = []
         for segment in segments:
             try:
+                self._check(segment)
                 clean(segment, self._state.committed)
-                if difference := self.layout.schema.difference(segment.layout.schema):
-                    raise ValueError(difference)
                 kept.append(segment)
             except ValueError as error:
                 self._files.set_aside(segment.path, error)
@@ -56,15 +62,15 @@ class Rows:
         if committed >= self._state.committed:
             return
         self._state.commit(committed, self._state.note)
-        self.blocks = Blocks(len(self.blocks.next), self._length)
-        self.items = Items(self.pool.slots * self.layout.rows)
-        self.completed.clear()
         for segment in self.pool.live.values():
             clean(segment, committed)
+        self.blocks.drop(0, len(self.blocks.filled))
+        self.items.drop(0, self.pool.slots * self.layout.rows)
+        self.unseen.clear()
         self._restore(is_whole=False)
 
     def append(self, batch: Batch, workers: Sequence[int], note: bytes) -> list[int]:
-        """Commits rows, in order, to the streams of their workers; returns the sequences that are complete with them."""
+        """Commits rows, in order, to the streams of their workers; returns the sequences that they complete."""
         self._make_room(workers)
         committed = self._state.committed
         places, ends, items = self._place(workers, batch["is_first"].tolist(), committed)
@@ -80,17 +86,20 @@ class Rows:
 
     def write(self, places: np.ndarray, columns: Batch, numbers: np.ndarray | None = None) -> None:
         """Writes columns at places, and the rows' numbers after them."""
-        slots, rows = np.divmod(places, self.layout.rows)
-        first = int(slots[0])
-        parts = [(first, ...)] if (slots == first).all() else [(int(s), slots == s) for s in np.unique(slots)]
-        for slot, part in parts:
-            segment = self.pool.live[int(self.pool.serials[slot])]
-            self.pool.changed.add(segment.serial)
-            index = rows[part]
+        for segment, index, part in self._parts(places):
             for name, value in columns.items():
                 segment.columns[name][index] = value[part]
             if numbers is not None:
                 segment.numbers[index] = numbers[part]
+
+    def write_priorities(self, places: np.ndarray, priorities: np.ndarray) -> None:
+        """Writes priorities at places."""
+        for segment, index, part in self._parts(places):
+            segment.priorities[index] = priorities[part]
+
+    def count_streams(self) -> int:
+        """Gap-free runs of rows, closed ones included."""
+        return int(np.count_nonzero((self.blocks.filled > 0) & (self.blocks.previous < 0)))
 
     def locate(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The serials of the segments that places are in, and the rows there."""
@@ -122,8 +131,82 @@ class Rows:
                 self._open_block(stream)
             places.append(stream.blocks[-1] * BLOCK_ROWS + row)
             stream.rows += 1
+            stream.unseen += 1
             start = stream.rows - self._length
             if start >= 0:
                 items.append(stream.blocks[start // BLOCK_ROWS] * BLOCK_ROWS + start % BLOCK_ROWS)
-                ...
+                if stream.unseen >= self._length:
+                    stream.unseen = 0
+                    self.unseen.append(items[-1])
         return places, ends, items
+
+    def _open_block(self, stream: Stream) -> None:
+        block = self._free.popleft()
+        if stream.blocks:
+            self.blocks.link(stream.blocks[-1], block)
+        owners = self._segment(block * BLOCK_ROWS).owners
+        owners[block % self.layout.blocks] = (stream.worker, stream.number, stream.index)
+        stream.blocks.append(block)
+        stream.index += 1
+
+    def _make_room(self, workers: Sequence[int]) -> None:
+        """Sees to it that there are blocks for the rows, before any of them has a place that could be evicted."""
+        if len(workers) <= len(self._free):
+            return  # a row needs no more than one
+        most = (self.pool.slots - 1) * self.layout.blocks
+        while (needed := self._count_blocks(workers)) > len(self._free):
+            if needed > most:
+                raise ReplayError(f"a batch needs {needed} blocks, but there are only {most}; raise the capacity")
+            first = self.pool.rotate().serial % self.pool.slots * self.layout.blocks
+            self._free.extend(range(first, first + self.layout.blocks))
+
+    def _count_blocks(self, workers: Sequence[int]) -> int:
+        count = 0
+        for worker, rows in Counter(workers).items():
+            stream = self._streams.get(worker)
+            room = -stream.rows % BLOCK_ROWS if stream and not stream.is_broken else 0
+            count += -(-max(0, rows - room) // BLOCK_ROWS)
+        return count
+
+    def _evict(self, slot: int) -> None:
+        first, end = slot * self.layout.blocks, (slot + 1) * self.layout.blocks
+        for stream in self._streams.values():
+            while stream.blocks and first <= stream.blocks[0] < end:
+                stream.blocks.popleft()
+                stream.rows = max(0, stream.rows - BLOCK_ROWS)
+        self._free = deque(block for block in self._free if not first <= block < end)
+        unseen = [place for place in self.unseen if not first <= place // BLOCK_ROWS < end]
+        self.unseen = deque(unseen, self.unseen.maxlen)
+        self.blocks.drop(first, end)
+        self.items.drop(first * BLOCK_ROWS, end * BLOCK_ROWS)
+        self._on_evict(first, end)
+
+    def _check(self, segment: Segment) -> None:
+        if segment.id[:8] != self._state.store_id:
+            raise ValueError("it is of another store")
+        if difference := self.layout.schema.difference(segment.layout.schema):
+            raise ValueError(difference)
+        if segment.layout.rows != self.layout.rows:
+            raise ValueError(f"it has {segment.layout.rows} rows, not {self.layout.rows}")
+
+    def _restore(self, is_whole: bool) -> None:
+        segments = [(serial % self.pool.slots, segment) for serial, segment in self.pool.live.items()]
+        self._streams = {stream.worker: stream for stream in restore(segments, self.blocks, self.items)}
+        for stream in self._streams.values():
+            stream.is_broken = not is_whole
+        if segments:
+            slot, segment = segments[-1]
+            self._free = deque((slot * self.layout.blocks + np.flatnonzero(count_filled(segment) == 0)).tolist())
+
+    def _parts(self, places: np.ndarray) -> Iterator[tuple[Segment, np.ndarray, Any]]:
+        """The segments that places are in, with the rows there and the part of the places."""
+        slots, rows = np.divmod(places, self.layout.rows)
+        first = int(slots[0])
+        parts = [(first, ...)] if (slots == first).all() else [(int(s), slots == s) for s in np.unique(slots)]
+        for slot, part in parts:
+            segment = self.pool.live[int(self.pool.serials[slot])]
+            self.pool.changed.add(segment.serial)
+            yield segment, rows[part], part
+
+    def _segment(self, place: int) -> Segment:
+        return self.pool.live[int(self.pool.serials[place // self.layout.rows])]

@@ -96,6 +96,7 @@ class Segment:
         # First of all: who gathers rows of a segment that is used again looks at its id afterwards.
         self._memory[8:24] = segment_id
         self.numbers[:] = 0
+        self.priorities[:] = 0
         prefix = _PREFIX.pack(_MAGIC, segment_id, len(header), zlib.crc32(header))
         self._memory[: len(prefix) + len(header)] = prefix + header
         self.serial = int.from_bytes(segment_id[8:], "big")
@@ -113,7 +114,7 @@ class Segment:
 
 
 def open_segment(path: str, segment_id: bytes | None = None, *, is_writable: bool = False) -> Segment:
-    """Maps an existing segment; raises OSError or ValueError if it is not there, not whole, or not the one of that id."""
+    """Maps a segment; raises OSError or ValueError if it is not there, not whole, or not the one of that id."""
     fd = os.open(path, os.O_RDWR if is_writable else os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size

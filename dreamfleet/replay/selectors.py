@@ -81,7 +81,8 @@ class Priorities:
     def __init__(self, selection: Selection, blocks: Blocks, rows: int):
         self._selection = selection
         self._blocks = blocks
-        self._powers = np.zeros((rows // BLOCK_ROWS, BLOCK_ROWS), np.float32)
+        self._initial = self._power(np.float32(selection.initial))
+        self._powers = np.full((rows // BLOCK_ROWS, BLOCK_ROWS), self._initial, np.float32)
         self._tree = SumTree(rows // BLOCK_ROWS, BLOCK_ROWS)
         self._changed: set[int] = set()
 
@@ -94,6 +95,7 @@ class Priorities:
 
     def drop(self, first: int, end: int) -> None:
         """Forgets a range of blocks."""
+        self._powers[first:end] = self._initial
         self._changed.difference_update(range(first, end))
         self._tree.set(np.arange(first, end), np.zeros((end - first, BLOCK_ROWS)))
 
@@ -103,6 +105,8 @@ class Priorities:
 
     def set(self, places: np.ndarray, priorities: np.ndarray) -> None:
         """Gives steps other priorities."""
+        if not (priorities >= 0).all() or np.isinf(priorities).any():
+            raise ReplayError("a priority is negative or not finite; the update was not applied to priorities")
         self._powers.reshape(-1)[places] = self._power(priorities)
         blocks = np.unique(places // BLOCK_ROWS)
         for _ in range(self._blocks.reach + 1):
@@ -137,6 +141,16 @@ class Priorities:
         starts = self._blocks.count_starts(chain)
         is_start = np.arange(BLOCK_ROWS) < starts[:, None]
         self._tree.set(blocks, np.where(is_start, np.maximum(weights, 0.0), 0.0))
+
+
+def encode(priorities: np.ndarray) -> np.ndarray:
+    """Priorities as segments keep them, where 0 is that of a step that was never given one."""
+    return np.where(priorities > 0, priorities, np.float32(-1.0))
+
+
+def decode(kept: np.ndarray, initial: float) -> np.ndarray:
+    """Priorities from what a segment keeps."""
+    return np.where(kept == 0, np.float32(initial), np.maximum(kept, np.float32(0.0)))
 
 
 def sliding_max(values: np.ndarray, width: int) -> np.ndarray:

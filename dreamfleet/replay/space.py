@@ -12,7 +12,21 @@ MOST_STEPS = 5_000_000  # of a capacity that nobody chose
 TARGET_SEGMENTS = 32  # of a full store: eviction takes the oldest 1/32
 MOST_SEGMENTS = 128  # each holds file descriptors
 SEGMENT_BYTES = 256 << 20
-NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "afs", "lustre", "beegfs", "gpfs", "glusterfs", "sshfs")
+NETWORK = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "ceph",
+    "afs",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "glusterfs",
+    "sshfs",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,9 @@ def check_fit(geometry: Geometry, capacity: int, room: int, place: str) -> None:
             f"needs {format_bytes(geometry.total_bytes)} ({geometry.layout.schema.row_bytes:,} bytes a step), "
             f"but {place} has {format_bytes(room)} left"
         )
-        raise ConfigError("replay.capacity", capacity, reason, "lower it, or choose another replay.directory or storage")
+        raise ConfigError(
+            "replay.capacity", capacity, reason, "lower it, or choose another replay.directory or storage"
+        )
 
 
 def disk_room(directory: Path) -> int:

@@ -14,7 +14,9 @@ NOTE_BYTES = 96
 
 _FIXED = struct.Struct("<8s8s40sQQ")  # magic, store id, boot id, capacity, number of the last synced row
 _SYNCED_AT = _FIXED.size - 8
-_RECORD = struct.Struct(f"<QQH{NOTE_BYTES}s")  # version, number of the last row, length of the note, note; then a CRC-32
+_RECORD = struct.Struct(
+    f"<QQH{NOTE_BYTES}s"
+)  # version, number of the last row, length of the note, note; then a CRC-32
 _SLOTS = (512, 1024)
 _MAGIC = b"DFSTATE\x01"
 

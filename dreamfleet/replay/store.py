@@ -5,8 +5,8 @@ them all: whoever opens the segments after a kill finds every committed row and 
 """
 
 import logging
+import math
 import threading
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,16 +14,14 @@ from typing import Any, Self
 import numpy as np
 
 from dreamfleet.errors import ReplayError
-from dreamfleet.replay.blocks import Blocks, Items
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.disk import DiskFiles
-from dreamfleet.replay.gather import STEP_ID_BYTES, gather, make_step_ids, split_step_ids
-from dreamfleet.replay.pool import SegmentPool
+from dreamfleet.replay.gather import STEP_ID_BYTES, gather, make_step_ids
 from dreamfleet.replay.ram import RamFiles
-from dreamfleet.replay.recovery import Stream, clean, count_filled, restore
+from dreamfleet.replay.rows import Rows
 from dreamfleet.replay.schema import Schema
-from dreamfleet.replay.segment import BLOCK_ROWS, Layout, Segment
-from dreamfleet.replay.selectors import Selection, Selector
+from dreamfleet.replay.segment import Segment
+from dreamfleet.replay.selectors import Selection, Selector, decode, encode
 from dreamfleet.replay.space import check_fit, choose_capacity, format_bytes, plan
 
 log = logging.getLogger("dreamfleet.replay")
@@ -33,8 +31,8 @@ class Store:
     """Keeps the newest `capacity` steps and samples sequences of `length` rows; thread-safe.
 
     A sequence never leaves its stream. It may cross an episode's end; where an episode was abandoned (the next row is a
-    first one), the row before is marked as last. Without a directory the store is in memory. Without a capacity it is
-    chosen from `steps`, the steps that the run will have, and from the space that there is.
+    first one), the row before is marked as last. Without a directory the store is in memory. A capacity of 0 is chosen
+    from `steps`, those that the run will have, and the space that there is, when the first row comes.
     """
 
     def __init__(
@@ -56,21 +54,227 @@ class Store:
         self.capacity = capacity
         self._steps = steps
         self._selection = selection or Selection()
-        self._has_online = online
+        self._is_online = online
         self._truncates = truncates
         self._seed = seed
         self._rngs: dict[str, np.random.Generator] = {}  # by mode, so that a report leaves training as it was
-        self._lock = threading.RLock()
         self._updates_ignored = 0
+        self._selector: Selector
+        self._lock = threading.RLock()
         self._files = RamFiles() if directory is None else DiskFiles(directory)
-        self._schema: Schema | None = None
-        segments, self._is_whole = self._files.load()
+        segments, is_whole = self._files.load()
         self._state = self._files.state
+        self._rows: Rows | None = None  # until there is a first row, which says what rows look like
         if segments:
-            self._begin(segments[-1].layout.schema, segments)
+            self._begin(segments[-1].layout.schema, segments, is_whole)
         self._closing = threading.Event()
         if self._files.is_lasting and sync_every:
-            threading.Thread(target=self._sync_loop, args=(sync_every,), name="replay-sync", daemon=True).start()
+            threading.Thread(target=self._keep_synced, args=(sync_every,), name="replay-sync", daemon=True).start()
 
     def __len__(self) -> int:
-        return len(self._items) if self._schema else 0
+        return len(self._rows.items) if self._rows else 0
+
+    @property
+    def committed(self) -> int:
+        """The number of rows that were ever committed."""
+        return self._state.committed
+
+    @property
+    def note(self) -> bytes:
+        """What the caller committed with the last rows for which it gave a note."""
+        return self._state.note
+
+    def add(self, step: dict, worker: int) -> None:
+        self.add_many({k: np.asarray(v)[None] for k, v in step.items()}, [worker])
+
+    def add_many(self, batch: Batch, workers: Sequence[int], note: bytes | None = None) -> None:
+        """Appends row i of `batch` to the stream of `workers[i]`, all or nothing, together with the note."""
+        if not len(workers):
+            return
+        with self._lock:
+            rows = self._rows or self._begin(_first_schema(batch, len(workers)))
+            rows.layout.schema.check(batch, len(workers))
+            items = rows.append(batch, workers, self._state.note if note is None else note)
+            if self._selector.priorities:
+                self._selector.priorities.note_items(items)
+
+    def sample(self, batch: int, mode: str = "train") -> Batch:
+        """Sequences as arrays [batch, length, ...], with the step ids of their rows."""
+        serials, rows, segments = self._draw(batch, mode)
+        data = gather(segments, serials, rows)
+        data["is_first"][:, 0] = True
+        data["stepid"] = make_step_ids(self._state.store_id, serials, rows)
+        return data
+
+    def sample_references(self, batch: int, mode: str = "train") -> Batch:
+        """The step ids of sequences, and in `is_first` where the rows they stand for are to be marked as first."""
+        serials, rows, _ = self._draw(batch, mode)
+        is_first = np.zeros(rows.shape, bool)
+        is_first[:, 0] = True
+        return {"stepid": make_step_ids(self._state.store_id, serials, rows), "is_first": is_first}
+
+    def paths(self, step_ids: np.ndarray) -> dict[str, str]:
+        """Where another process on this machine finds the segments of steps: serial -> path."""
+        assert self._rows, "there are no steps yet"
+        serials = np.unique(np.ascontiguousarray(step_ids[..., 8:16]).view(">u8")).tolist()
+        with self._lock:
+            live = self._rows.pool.live
+            return {str(serial): live[serial].path for serial in serials if serial in live}
+
+    @property
+    def oldest(self) -> int:
+        """The lowest serial of a segment that is still there."""
+        return self._rows.pool.oldest if self._rows else 0
+
+    def update(self, data: Batch) -> None:
+        """Overwrites columns, and `priority`, at `stepid`; rows that are gone are ignored and counted."""
+        step_ids = np.asarray(data["stepid"]).reshape(-1, STEP_ID_BYTES)
+        with self._lock:
+            if not self._rows:
+                self._updates_ignored += len(step_ids)
+                return
+            shapes = {name: column.shape for name, column in self._rows.layout.schema.columns.items()}
+            given = {
+                name: _flat_rows(name, value, len(step_ids), shape)
+                for name, shape in {**shapes, "priority": shapes.get("priority", ())}.items()
+                if (value := data.get(name)) is not None
+            }
+            places, is_known = self._rows.find(step_ids)
+            if not is_known.all():
+                self._updates_ignored += int((~is_known).sum())
+                places, given = places[is_known], {name: value[is_known] for name, value in given.items()}
+            if len(places):
+                self._rows.write(places, {name: value for name, value in given.items() if name in shapes})
+                if self._selector.priorities and "priority" in given:
+                    self._set_priorities(places, given["priority"])
+
+    def save(self) -> dict[str, Any]:
+        """A watermark: what belongs to a checkpoint is what was committed by then."""
+        with self._lock:
+            rngs = {mode: rng.bit_generator.state for mode, rng in self._rngs.items()}
+            return {"store": self._state.store_id, "committed": self._state.committed, "rngs": rngs}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Goes on from a watermark; rows beyond it are kept, unless the store was told to truncate them."""
+        with self._lock:
+            for mode, state in data["rngs"].items():
+                self._rng(mode).bit_generator.state = state
+            if self._truncates and self._rows and data["store"] == self._state.store_id:
+                self._rows.truncate(data["committed"])
+                self._load_priorities()
+
+    def sync(self) -> None:
+        """Forces every committed row to the disk."""
+        if self._rows:
+            self._rows.pool.sync(self._lock, lambda: self._state.committed)
+
+    def stats(self) -> dict[str, float]:
+        with self._lock:
+            if not self._rows:
+                return {"steps": 0, "items": 0, "capacity": self.capacity, "updates_ignored": self._updates_ignored}
+            steps, layout = int(self._rows.blocks.filled.sum()), self._rows.layout
+            return {
+                "steps": steps,
+                "items": len(self),
+                "capacity": self.capacity,
+                "streams": self._rows.count_streams(),
+                "segments": len(self._rows.pool.live),
+                "step_bytes": layout.schema.row_bytes,
+                "bytes": len(self._rows.pool.live) * layout.size,
+                "updates_ignored": self._updates_ignored,
+            }
+
+    def close(self) -> None:
+        """Syncs, and lets another process open the store."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        if self._rows:
+            self._rows.pool.close()
+            self.sync()
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self, schema: Schema, segments: Sequence[Segment] = (), is_whole: bool = True) -> Rows:
+        """Sets the store up for rows of a schema, and says what it will take."""
+        room = self._files.room()
+        if not self.capacity:
+            self.capacity = max(choose_capacity(schema, self._steps, room), self._state.capacity, self.length)
+        geometry = plan(schema, self.capacity, segments[-1].layout.rows if segments else None)
+        check_fit(geometry, self.capacity, room, self._files.place)
+        size = format_bytes(geometry.total_bytes)
+        place, step_bytes = self._files.place, schema.row_bytes
+        log.info("%s: %s steps of %s bytes, %s in total", place, f"{self.capacity:,}", f"{step_bytes:,}", size)
+        self._state.take_over(self.capacity)
+        rows = Rows(self._files, geometry, self.length, online=self._is_online, on_evict=self._forget)
+        self._selector = Selector(self._selection, rows.blocks, rows.items, geometry.rows)
+        rows.adopt(list(segments), is_whole)
+        self._rows = rows
+        self._load_priorities()
+        return rows
+
+    def _draw(self, batch: int, mode: str) -> tuple[np.ndarray, np.ndarray, dict[int, Segment]]:
+        """Serials and rows of sequences, and the segments to gather them from, without the lock."""
+        with self._lock:
+            if not len(self) or not self._rows:
+                raise ReplayError(f"no sequence of {self.length} rows to sample yet; wait until len(replay) > 0")
+            places = self._rows.blocks.sequences(self._choose(batch, mode))
+            if self._selector.priorities and self._selection.zero_on_sample and mode == "train":
+                self._set_priorities(places.reshape(-1), np.zeros(places.size, np.float32))
+            serials, rows = self._rows.locate(places)
+            live = self._rows.pool.live
+            return serials, rows, {serial: live[serial] for serial in np.unique(serials).tolist()}
+
+    def _choose(self, batch: int, mode: str) -> np.ndarray:
+        assert self._rows
+        unseen = self._rows.unseen if mode == "train" else ()
+        first = np.array([self._rows.unseen.popleft() for _ in range(min(batch, len(unseen)))], np.int64)
+        if len(first) == batch:
+            return first
+        drawn = self._selector.draw(self._rng(mode), batch - len(first))
+        return np.concatenate([first, drawn]) if len(first) else drawn
+
+    def _rng(self, mode: str) -> np.random.Generator:
+        if mode not in self._rngs:
+            self._rngs[mode] = np.random.default_rng([self._seed, *mode.encode()])
+        return self._rngs[mode]
+
+    def _set_priorities(self, places: np.ndarray, priorities: np.ndarray) -> None:
+        if self._rows and self._selector.priorities:
+            self._selector.priorities.set(places, priorities)
+            self._rows.write_priorities(places, encode(priorities))
+
+    def _load_priorities(self) -> None:
+        if self._rows and self._selector.priorities:
+            for segment in self._rows.pool.live.values():
+                first = segment.serial % self._rows.pool.slots * segment.layout.rows
+                self._selector.priorities.begin(first, decode(segment.priorities, self._selection.initial))
+
+    def _forget(self, first: int, end: int) -> None:
+        if self._selector.priorities:
+            self._selector.priorities.drop(first, end)
+
+    def _keep_synced(self, every_s: float) -> None:
+        while not self._closing.wait(every_s):
+            try:
+                self.sync()
+            except OSError as error:
+                log.warning("%s could not be synced: %s", self._files.place, error)
+
+
+def _flat_rows(name: str, value: Any, count: int, shape: tuple[int, ...]) -> np.ndarray:
+    value = np.asarray(value)
+    if value.size != count * math.prod(shape):
+        raise ReplayError(f"'{name}' has shape {value.shape}, but there are {count} steps of shape {shape}")
+    return value.reshape(count, *shape)
+
+
+def _first_schema(batch: Batch, num_rows: int) -> Schema:
+    schema = Schema.of_batch(batch)
+    schema.check(batch, num_rows)
+    return schema

@@ -11,11 +11,13 @@ from dreamfleet.testing import CountingAgent, CountingEnv
 
 pytestmark = pytest.mark.distributed
 
+STEPS = {"zmq": 1500, "portal": 200}  # portal's clients spin: a fleet makes a few dozen steps a second
+
 
 @pytest.mark.parametrize("transport", ["zmq", "portal"])
 @pytest.mark.parametrize("carry_kind", ["array", "list"])
 def test_counting_agent_finds_nothing_wrong(tmp_path, transport, carry_kind):
-    args = make_args(tmp_path, transport=transport)
+    args = make_args(tmp_path, transport=transport, steps=STEPS[transport])
     with running_fleet(args, functools.partial(CountingAgent, carry_kind)) as fleet:
         fleet.join()
         assert fleet.status()["state"] == "done"
@@ -23,7 +25,7 @@ def test_counting_agent_finds_nothing_wrong(tmp_path, transport, carry_kind):
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint is not None
     assert checkpoint.step >= args.steps
-    assert int(checkpoint.read("agent")["trained"]) == checkpoint.manifest["updates"] > 50
+    assert int(checkpoint.read("agent")["trained"]) == checkpoint.manifest["updates"] > 20
     assert set(checkpoint.parts) == {"agent", "replay", "logger"}
 
 
