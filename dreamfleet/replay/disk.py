@@ -5,10 +5,12 @@ import fcntl
 import logging
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from dreamfleet.errors import ReplayError
+from dreamfleet.replay.recovery import clean
 from dreamfleet.replay.segment import Layout, Segment, open_segment
 from dreamfleet.replay.space import disk_room, format_bytes, refuse_network
 from dreamfleet.replay.state import State, create_state, open_state
@@ -46,31 +48,41 @@ class DiskFiles:
 
     def load(self) -> tuple[list[Segment], bool]:
         """The segments, oldest first, and whether every committed row is there; damaged files are set aside."""
-        segments, is_whole = [], True
-        for path in sorted(self.directory.glob(f"*{SUFFIX}")):
-            try:
-                segments.append(open_segment(str(path), is_writable=True))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                self.set_aside(path, error)
-                is_whole = False
+        paths = sorted(self.directory.glob(f"*{SUFFIX}"))
+        segments = [segment for path in paths if (segment := self._try(path, _open))]
+        self._state = self._load_state(segments)
+        good = [segment for segment in segments if self._try(segment.path, self._clean, segment, segments[-1].layout)]
+        if not self._state.is_same_boot:
+            log.warning("the machine was started anew: steps after the last sync are dropped from %s", self.directory)
+        return good, len(good) == len(paths) and self._state.is_same_boot
+
+    def _load_state(self, segments: list[Segment]) -> State:
         path = self.directory / "state"
         try:
-            self._state = open_state(path, is_writable=True)
+            return open_state(path, is_writable=True)
         except (OSError, ValueError) as error:
             if segments:
                 log.warning("%s cannot be used (%s): every row that is there is taken", path, error)
-            store_id = segments[0].id[:8] if segments else os.urandom(8)
-            last = max((int(segment.numbers.max()) for segment in segments), default=0)
-            self._state = create_state(path, store_id, last)
-        if not self._state.is_same_boot:
-            log.warning("the machine was started anew: steps after the last sync are dropped")
-        return segments, is_whole and self._state.is_same_boot
+        store_id = segments[0].id[:8] if segments else os.urandom(8)
+        return create_state(path, store_id, max((int(segment.numbers.max()) for segment in segments), default=0))
 
-    def set_aside(self, path: Path | str, reason: object) -> None:
-        """Keeps a damaged segment out of the store, but on the disk."""
-        aside = Path(path).with_suffix(".damaged")
-        Path(path).replace(aside)
-        log.warning("segment %s is damaged (%s): its steps are lost, the rest is used; see %s", path, reason, aside)
+    def _clean(self, _: Path, segment: Segment, layout: Layout) -> Segment:
+        if segment.id[:8] != self.state.store_id:
+            raise ValueError("it is of another store")
+        if segment.layout.header != layout.header:
+            raise ValueError("it has other columns or another size than the newest segment")
+        clean(segment, self.state.committed)
+        return segment
+
+    def _try(self, path: Path | str, fn: Callable[..., Segment], *args: Any) -> Segment | None:
+        """Calls `fn`; if the segment turns out to be damaged, it is kept out of the store, but on the disk."""
+        try:
+            return fn(Path(path), *args)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            aside = Path(path).with_suffix(".damaged")
+            Path(path).replace(aside)
+            log.warning("segment %s is damaged (%s): the rest is used, see %s", path, error, aside)
+            return None
 
     def create(self, layout: Layout, serial: int) -> Segment:
         """A segment for which all space is reserved."""
@@ -113,6 +125,10 @@ class DiskFiles:
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def _open(path: Path) -> Segment:
+    return open_segment(str(path), is_writable=True)
 
 
 def _lock(path: Path) -> int:

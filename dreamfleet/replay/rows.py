@@ -37,7 +37,6 @@ class Rows:
         # New sequences, one after the other in each stream, for the online queue if there is one.
         self.unseen: deque[int] = deque(maxlen=None if online else 0)
         self._on_evict = on_evict
-        self._files = files
         self._state = files.state
         self._length = length
         self._streams: dict[int, Stream] = {}  # by worker
@@ -45,16 +44,7 @@ class Rows:
 
     def adopt(self, segments: list[Segment], is_whole: bool) -> None:
         """Takes the committed rows of segments; without `is_whole` rows may be missing at the ends of streams."""
-        kept = []
-        for segment in segments:
-            try:
-                self._check(segment)
-                clean(segment, self._state.committed)
-                kept.append(segment)
-            except ValueError as error:
-                self._files.set_aside(segment.path, error)
-                is_whole = False
-        self.pool.adopt(kept)
+        self.pool.adopt(segments)
         self._restore(is_whole)
 
     def truncate(self, committed: int) -> None:
@@ -180,14 +170,6 @@ class Rows:
         self.blocks.drop(first, end)
         self.items.drop(first * BLOCK_ROWS, end * BLOCK_ROWS)
         self._on_evict(first, end)
-
-    def _check(self, segment: Segment) -> None:
-        if segment.id[:8] != self._state.store_id:
-            raise ValueError("it is of another store")
-        if difference := self.layout.schema.difference(segment.layout.schema):
-            raise ValueError(difference)
-        if segment.layout.rows != self.layout.rows:
-            raise ValueError(f"it has {segment.layout.rows} rows, not {self.layout.rows}")
 
     def _restore(self, is_whole: bool) -> None:
         segments = [(serial % self.pool.slots, segment) for serial, segment in self.pool.live.items()]

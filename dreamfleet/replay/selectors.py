@@ -81,7 +81,7 @@ class Priorities:
     def __init__(self, selection: Selection, blocks: Blocks, rows: int):
         self._selection = selection
         self._blocks = blocks
-        self._initial = self._power(np.float32(selection.initial))
+        self._initial = float(selection.initial) ** selection.exponent
         self._powers = np.full((rows // BLOCK_ROWS, BLOCK_ROWS), self._initial, np.float32)
         self._tree = SumTree(rows // BLOCK_ROWS, BLOCK_ROWS)
         self._changed: set[int] = set()

@@ -128,3 +128,13 @@ def test_a_killed_eval_environment_does_not_stop_the_run(tmp_path):
         fleet.kill("env4")
         fleet.join()
     assert read_inserts(tmp_path) >= 1500
+
+
+def test_no_wait_is_silent(tmp_path):
+    args = make_args(tmp_path, envs=2, eval_envs=0, steps=0, duration=6.0, remote_envs=True)
+    with running_fleet(args) as fleet:
+        agent = fleet.wait_role("agent", lambda role: role["waits"])
+        assert "replay" in agent["waits"][0]["what"]
+        replay = fleet.wait_role("replay", lambda role: role["waits"])
+        assert "environments" in replay["waits"][0]["what"]
+        fleet.join()

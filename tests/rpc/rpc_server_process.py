@@ -1,0 +1,16 @@
+"""A server in a process of its own, which tests kill: `python rpc_server_process.py ADDR TRANSPORT KEY_FILE`."""
+
+import os
+import sys
+import threading
+
+from dreamfleet import rpc
+
+if __name__ == "__main__":
+    addr, transport, key_file = sys.argv[1:]
+    server = rpc.make_server(addr, "server", transport=transport, key_file=key_file or None)
+    server.bind("pid", lambda data: os.getpid())
+    server.bind("block", lambda data: threading.Event().wait())
+    with server:
+        print("ready", flush=True)
+        sys.stdin.read()

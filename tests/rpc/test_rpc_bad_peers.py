@@ -1,0 +1,318 @@
+"""Nothing that arrives at a socket stops a server, or reaches a handler unasked."""
+
+import os
+import socket
+import struct
+import threading
+
+import msgpack
+import numpy as np
+import pytest
+import zmq
+from conftest import WAIT_S
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamfleet import rpc
+from dreamfleet.errors import DeadlineExceeded
+from dreamfleet.rpc import wire
+
+rng = np.random.default_rng(0)
+
+
+def connect_raw(link):
+    if link.addr.startswith("ipc:"):
+        raw = socket.socket(socket.AF_UNIX)
+        raw.connect(link.addr.removeprefix("ipc:"))
+    else:
+        raw = socket.create_connection(("127.0.0.1", int(link.addr.rpartition(":")[2])))
+    raw.settimeout(WAIT_S)
+    return raw
+
+
+def read_to_end(raw):
+    try:
+        while raw.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+
+
+def test_garbage_on_the_socket_while_an_honest_client_works(threaded_link):
+    threaded_link.serve(echo=lambda data: data)
+    client = threaded_link.make_client()
+    greetings = [b"", b"\xff" + bytes(8) + b"\x7f", b"portal_handshake"]
+    for greeting in greetings:
+        for size in (0, 1, 64, 100_000):
+            with connect_raw(threaded_link) as raw:
+                try:
+                    raw.sendall(greeting + rng.bytes(size))
+                    raw.shutdown(socket.SHUT_WR)
+                    read_to_end(raw)
+                except ConnectionError:
+                    pass
+            assert client.call("echo", {"size": size}).result(WAIT_S) == {"size": size}
+    assert client.connections == 1
+
+
+@pytest.fixture
+def dealer(tmp_path):
+    """A server over `ipc:`, an honest client, and a socket that can send it any frames."""
+    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    server = rpc.make_server(addr, "server", max_message_bytes=1 << 20)
+    server.bind("echo", lambda data: data)
+    context = zmq.Context()
+    raw = context.socket(zmq.DEALER)
+    raw.connect(f"ipc://{addr.removeprefix('ipc:')}")
+    with server, rpc.make_client(addr, "client", peer="server") as client:
+        yield raw, client, server
+        context.destroy(0)
+    rpc.remove_addr(addr)
+
+
+def answer_of(raw):
+    assert raw.poll(1000 * WAIT_S)
+    frames = raw.recv_multipart()
+    _, kind, number, _, start = wire.read_envelope(frames[0])
+    return number, wire.decode_answer(kind, frames, 1 << 20, start)
+
+
+def envelope(version=wire.VERSION, kind=wire.REQUEST, method=b"echo", number=7, length=None):
+    return struct.pack("<BBHQ", version, kind, len(method) if length is None else length, number) + method
+
+
+@pytest.mark.parametrize(
+    ("frames", "number", "reason"),
+    [
+        ([b""], 0, "does not start with an envelope"),
+        ([b"garbage"], 0, "does not start with an envelope"),
+        ([b"\x00" * 30], 0, "protocol 0 is not the protocol 1"),
+        ([envelope(version=9)], 7, "protocol 9 is not the protocol 1"),
+        ([envelope(kind=wire.REPLY)], 7, "protocol"),
+        ([envelope(method=b"\xff\xfe")], 0, "does not start with an envelope"),
+        ([envelope(method=b"nope")], 7, "there is no such method"),
+        ([envelope()], 7, "malformed message"),
+        ([envelope(length=60_000)], 7, "there is no such method"),
+        ([envelope() + b"\xff" * 100], 7, "cut off"),
+        ([envelope() + struct.pack("<I", 1) + b"\xc0"], 7, "not a pair of metadata and data"),
+        ([envelope() + struct.pack("<I", 3) + b"\x92\x05\xc0"], 7, "not a pair of metadata and data"),
+        ([envelope(), bytes(2 << 20)], 7, "above the limit"),
+    ],
+)
+def test_bad_frames_get_an_error_answer(dealer, frames, number, reason):
+    raw, client, server = dealer
+    raw.send_multipart(frames)
+    answered, failure = answer_of(raw)
+    assert answered == number
+    assert failure.is_refusal
+    assert reason in failure.summary
+    assert client.call("echo", 1).result(WAIT_S) == 1
+    assert server.stats()["bad_requests"] == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.booleans())
+def test_random_frames_never_stop_the_server(fuzzed, frames, has_envelope):
+    raw, client = fuzzed
+    raw.send_multipart([envelope() + frames[0], *frames[1:]] if has_envelope else frames)
+    assert raw.poll(1000 * WAIT_S)
+    raw.recv_multipart()
+    assert client.call("echo", 1).result(WAIT_S) == 1
+
+
+@pytest.fixture(scope="module")
+def fuzzed():
+    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    server = rpc.make_server(addr, "server")
+    server.bind("echo", lambda data: data)
+    context = zmq.Context()
+    raw = context.socket(zmq.DEALER)
+    raw.connect(f"ipc://{addr.removeprefix('ipc:')}")
+    with server, rpc.make_client(addr, "client", peer="server", threaded=False) as client:
+        yield raw, client
+        context.destroy(0)
+    rpc.remove_addr(addr)
+
+
+def test_a_client_that_vanishes_is_dropped(dealer):
+    raw, client, server = dealer
+    context = zmq.Context()
+    gone = context.socket(zmq.DEALER)
+    gone.connect(raw.last_endpoint)
+    blocked, release = threading.Event(), threading.Event()
+    server._methods["echo"]._fn = lambda data: (blocked.set(), release.wait(WAIT_S), data)[2]
+    gone.send(wire.encode_request(1, "echo", 1, None)[0])
+    assert blocked.wait(WAIT_S)
+    context.destroy(0)
+    release.set()
+    assert client.call("echo", 2).result(WAIT_S) == 2
+
+
+@pytest.fixture
+def tcp(tmp_path):
+    """A server over TCP with a key, that counts what reaches its handler."""
+    key_file = tmp_path / "run.key"
+    rpc.make_key(key_file)
+    addr = rpc.resolve_addr("localhost:{auto}", "zmq")
+    server = rpc.make_server(addr, "server", key_file=key_file)
+    seen = []
+    server.bind("echo", lambda data: seen.append(data))
+    with server:
+        yield addr, key_file, seen
+
+
+def test_peers_without_the_key_get_no_answer(tcp, tmp_path, caplog):
+    addr, key_file, seen = tcp
+    other = tmp_path / "other.key"
+    rpc.make_key(other)
+    with rpc.make_client(addr, "stranger", peer="server", key_file=other) as stranger:
+        assert not stranger.wait_connected(0.3)
+        with pytest.raises(DeadlineExceeded):
+            stranger.call("echo", 1, deadline_s=0.1).result()
+    assert seen == []
+    assert len([record for record in caplog.records if record.message.startswith("server: refused")]) == 1
+    with rpc.make_client(addr, "friend", peer="server", key_file=key_file) as friend:
+        friend.call("echo", 2).result(WAIT_S)
+    assert seen == [2]
+
+
+@pytest.mark.parametrize("knows_the_server", [True, False])
+def test_neither_plain_peers_nor_those_that_know_only_the_public_key_are_let_in(tcp, knows_the_server):
+    addr, key_file, seen = tcp
+    context = zmq.Context()
+    raw = context.socket(zmq.DEALER)
+    if knows_the_server:
+        raw.curve_publickey, raw.curve_secretkey = zmq.curve_keypair()
+        raw.curve_serverkey = key_file.read_bytes().split()[0]
+    raw.connect(f"tcp://127.0.0.1:{addr.rpartition(':')[2]}")
+    raw.send(wire.encode_request(1, "echo", 1, None)[0])
+    assert not raw.poll(300)
+    assert seen == []
+    context.destroy(0)
+
+
+def test_only_the_named_interface_is_bound(threaded_link):
+    if threaded_link.addr.startswith("ipc:"):
+        path = threaded_link.addr.removeprefix("ipc:")
+        threaded_link.serve(echo=lambda data: data)
+        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0
+        return
+    threaded_link.serve(echo=lambda data: data)
+    port = int(threaded_link.addr.rpartition(":")[2])
+    with socket.socket() as probe:  # would be refused if the server listened on all interfaces
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.2", port))
+        probe.listen()
+
+
+class PortalPeer:
+    """Speaks the portal protocol by hand."""
+
+    def __init__(self, link):
+        self.raw = connect_raw(link)
+        self.raw.sendall(b"portal_handshake")
+
+    def send(self, payload):
+        self.raw.sendall(len(payload).to_bytes(8, "little") + payload)
+
+    def request(self, method, body):
+        self.send(bytes(8) + len(method).to_bytes(8, "little") + method + body)
+
+    def answer(self):
+        size = int.from_bytes(self.read(8), "little")
+        message = self.read(size)
+        return int.from_bytes(message[8:16], "little"), message[16:].decode()
+
+    def read(self, size):
+        data = b""
+        while len(data) < size:
+            part = self.raw.recv(size - len(data))
+            assert part
+            data += part
+        return data
+
+
+def body(tree, specs, *buffers):
+    parts = [msgpack.packb(tree), msgpack.packb(specs), *buffers]
+    sizes = [len(part) for part in parts]
+    return struct.pack(f"<{1 + len(sizes)}Q", len(sizes), *sizes) + b"".join(parts)
+
+
+@pytest.fixture
+def portal_link(tmp_path):
+    import contextlib
+
+    from conftest import make_link
+
+    with contextlib.ExitStack() as stack:
+        yield make_link("portal", tmp_path, stack)
+
+
+@pytest.mark.parametrize("prefix", [bytes(8), b"\xff" * 8, (1 << 40).to_bytes(8, "little")])
+def test_portal_survives_a_bad_length(portal_link, prefix):
+    portal_link.serve(echo=lambda data: data)
+    client = portal_link.make_client()
+    peer = PortalPeer(portal_link)
+    peer.raw.sendall(prefix + b"x" * 100)
+    read_to_end(peer.raw)
+    peer.raw.close()
+    assert client.call("echo", 1).result(WAIT_S) == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"x",
+        bytes(16),
+        bytes(8) + b"\xff" * 8 + b"echo",
+        bytes(8) + (4).to_bytes(8, "little") + b"echo" + (1 << 33).to_bytes(8, "little"),
+        bytes(8) + (4).to_bytes(8, "little") + b"echo" + struct.pack("<QQQ", 2, 1 << 62, 1 << 62),
+        bytes(8) + (4).to_bytes(8, "little") + b"echo" + rng.bytes(100),
+    ],
+)
+def test_portal_refuses_undecodable_messages(portal_link, payload):
+    portal_link.serve(echo=lambda data: data)
+    client = portal_link.make_client()
+    peer = PortalPeer(portal_link)
+    peer.send(payload)
+    status, text = peer.answer()
+    assert status != 0
+    assert text.startswith("[refused server.")
+    peer.raw.close()
+    assert client.call("echo", 1).result(WAIT_S) == 1
+
+
+def test_portal_does_not_attach_shared_memory(portal_link):
+    from multiprocessing import shared_memory
+
+    seen = []
+    portal_link.serve(echo=seen.append)
+    memory = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        peer = PortalPeer(portal_link)
+        peer.request(b"echo", body([None], [["sharray", [64], "|u1", memory.name]], b"\x00"))
+        status, text = peer.answer()
+        assert status != 0
+        assert "not accepted" in text
+        peer.raw.close()
+        assert seen == []
+        shared_memory.SharedMemory(name=memory.name).close()
+    finally:
+        memory.close()
+        memory.unlink()
+
+
+def test_a_portal_server_that_lies_does_not_stop_the_client(portal_link, caplog):
+    port = int(portal_link.addr.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        client = portal_link.make_client()
+        future = client.call("echo", 1, repeat=True)
+        for reply in (b"\xff" * 8 + b"x", (4).to_bytes(8, "little") + b"abcd" + bytes(8)):
+            peer, _ = listener.accept()
+            peer.settimeout(WAIT_S)
+            peer.recv(16)
+            peer.sendall(reply)
+            read_to_end(peer)
+            peer.close()
+    portal_link.serve(echo=lambda data: data)
+    assert future.result(WAIT_S) == 1

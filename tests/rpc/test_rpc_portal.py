@@ -1,0 +1,161 @@
+"""Plain portal clients can call our servers, and our clients plain portal servers."""
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from conftest import WAIT_S, make_link
+
+from dreamfleet import rpc
+from dreamfleet.errors import BadRequest, RemoteError
+
+
+@pytest.fixture
+def portal():
+    before = multiprocessing.get_start_method(allow_none=True)
+    from dreamfleet.rpc.portal_guard import portal
+
+    assert multiprocessing.get_start_method(allow_none=True) == before
+    return portal
+
+
+@pytest.fixture
+def portal_link(tmp_path):
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        yield make_link("portal", tmp_path, stack)
+
+
+@dataclass
+class Item:
+    value: int
+    rows: int = 1
+
+
+def port_of(link):
+    return int(link.addr.rpartition(":")[2])
+
+
+def test_the_library_is_only_imported_when_it_is_used():
+    code = "import sys, dreamfleet.rpc; print('portal' in sys.modules, 'jax' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.split() == ["False", "False"]
+
+
+def test_a_plain_client_calls_our_server(portal_link, portal):
+    server = portal_link.make_server(name="replay")
+    server.bind("add", lambda data: {"sum": data["x"].sum(), "text": data["text"]})
+    server.bind("sample", lambda data: {"was_none": data is None})
+    server.bind("fail", lambda data: 1 // 0)
+    server.bind("refuse", lambda data: (_ for _ in ()).throw(BadRequest("wrong shape")))
+    server.start()
+    client = portal.Client(port_of(portal_link), logging=False)
+    try:
+        result = client.add({"x": np.arange(4), "text": "hi"}).result(WAIT_S)
+        assert set(result) == {"sum", "text"}
+        assert (int(result["sum"]), result["text"]) == (6, "hi")
+        assert bool(client.sample().result(WAIT_S)["was_none"])
+        with pytest.raises(RuntimeError, match=r"\[failed replay.fail\] ZeroDivisionError"):
+            client.fail({}).result(WAIT_S)
+        with pytest.raises(RuntimeError, match=r"\[refused replay.refuse\] wrong shape"):
+            client.refuse({}).result(WAIT_S)
+        with pytest.raises(RuntimeError, match="there is no such method"):
+            client.nope({}).result(WAIT_S)
+        with pytest.raises(RuntimeError, match="at most one argument"):
+            client.add(1, 2).result(WAIT_S)
+        assert bool(client.sample().result(WAIT_S)["was_none"])
+    finally:
+        client.close(WAIT_S)
+
+
+def test_plain_clients_and_ours_share_a_batch(portal_link, portal):
+    server = portal_link.make_server(name="actor")
+    sizes = []
+
+    def fn(items):
+        sizes.append(len(items))
+        return [rpc.Reply({"value": item.value}, {"batch": len(items)}) for item in items], None
+
+    server.bind_batched({"act": lambda data: Item(int(data["value"]))}, fn, batch=2, max_wait_ms=1e6)
+    server.start()
+    plain, ours = portal.Client(port_of(portal_link), logging=False), portal_link.make_client()
+    try:
+        one, two = plain.act({"value": 1}), ours.call("act", {"value": 2})
+        assert {key: int(value) for key, value in one.result(WAIT_S).items()} == {"value": 1}
+        assert {key: int(value) for key, value in two.result(WAIT_S).items()} == {"value": 2}
+        assert two.meta == {"batch": 2}
+        assert sizes == [2]
+    finally:
+        plain.close(WAIT_S)
+
+
+def test_our_client_calls_a_plain_server(portal_link, portal):
+    server = portal.Server(port_of(portal_link), errors=False, host="127.0.0.1", logging=False)
+    server.bind("add", lambda data: {"keys": list(data), "x": data["x"] + 1})
+    server.bind("sample", lambda: {"batch": np.zeros((2, 3), np.float32)})
+    server.bind("fail", lambda data: 1 // 0)
+    server.start(block=False)
+    try:
+        client = portal_link.make_client(meta=False, peer="replay")
+        future = client.call("add", {"x": np.arange(3)}, meta={"lost": 1})
+        result = future.result(WAIT_S)
+        assert result["keys"] == ["x"]
+        result["x"] += 1
+        assert result["x"].tolist() == [2, 3, 4]
+        assert future.meta == {}
+        assert client.call("sample").result(WAIT_S)["batch"].shape == (2, 3)
+        with pytest.raises(RemoteError, match="replay.fail failed: .*division"):
+            client.call("fail", {}).result(WAIT_S)
+        with pytest.raises(BadRequest, match="Unknown method nope"):
+            client.call("nope", {}).result(WAIT_S)
+    finally:
+        server.close(WAIT_S)
+
+
+def test_our_client_calls_a_plain_batch_server(portal_link, portal):
+    server = portal.BatchServer(port_of(portal_link), errors=False, process=False, host="127.0.0.1", logging=False)
+    server.bind("act", lambda data: {"double": 2 * data["x"]}, batch=2)
+    server.start(block=False)
+    try:
+        client = portal_link.make_client(meta=False)
+        futures = [client.call("act", {"x": np.float32(value)}) for value in range(4)]
+        assert sorted(float(future.result(WAIT_S)["double"]) for future in futures) == [0, 2, 4, 6]
+    finally:
+        server.close(WAIT_S)
+
+
+def test_a_server_may_be_made_in_any_thread(portal_link):
+    results = []
+
+    def work():
+        portal_link.serve(echo=lambda data: data)
+        results.append(portal_link.make_client().call("echo", {"a": "b"}).result(WAIT_S))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(WAIT_S)
+    assert results == [{"a": "b"}]
+
+
+def test_beyond_loopback_a_token_is_needed(tmp_path, portal, caplog):
+    key_file = tmp_path / "run.key"
+    rpc.make_key(key_file)
+    addr = rpc.resolve_addr("0.0.0.0:{auto}", "portal")
+    server = rpc.make_server(addr, "server", transport="portal", key_file=key_file)
+    server.bind("echo", lambda data: data)
+    assert "does not encrypt" in caplog.text
+    with server:
+        with rpc.make_client(addr, "client", peer="server", transport="portal", key_file=key_file) as client:
+            assert client.call("echo", "x").result(WAIT_S) == "x"
+        plain = portal.Client(addr.replace("0.0.0.0", "127.0.0.1"), logging=False, autoconn=False)
+        try:
+            assert plain.connect(WAIT_S)
+            with pytest.raises((portal.Disconnected, TimeoutError)):
+                plain.echo("x").result(0.3)
+        finally:
+            plain.close(WAIT_S)

@@ -1,0 +1,99 @@
+"""What happens to calls when the server's process dies and comes back at the same address."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import WAIT_S
+
+from dreamfleet.errors import Disconnected
+
+pytestmark = pytest.mark.distributed
+
+
+@pytest.fixture
+def spawn(link):
+    """Starts a server process; returns when it listens."""
+
+    def start():
+        script = str(Path(__file__).parent / "rpc_server_process.py")
+        args = [sys.executable, script, link.addr, link.transport, str(link.key_file or "")]
+        process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        link.stack.callback(end, process)
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    return start
+
+
+def end(process):
+    process.kill()
+    process.wait(WAIT_S)
+    process.stdin.close()
+    process.stdout.close()
+
+
+def test_a_call_in_flight_fails_at_once_when_the_server_dies(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    assert client.call("pid").result(WAIT_S) == process.pid
+    future = client.call("block")
+    assert not future.done()
+    end(process)
+    with pytest.raises(Disconnected, match="server was lost during block"):
+        future.result()
+    assert client.stats()["lost_calls"] == 1
+
+
+def test_a_repeatable_call_survives_the_death_of_the_server(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    blocked = client.call("block", repeat=True)
+    assert client.call("pid").result(WAIT_S) == process.pid
+    end(process)
+    future = client.call("pid", repeat=True)
+    process = spawn()
+    assert future.result(WAIT_S) == process.pid
+    assert client.connections == 2
+    assert not blocked.done()
+
+
+def test_calls_made_while_the_server_is_away_wait_for_it(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    assert client.call("pid").result(WAIT_S) == process.pid
+    end(process)
+    futures = [client.call("pid", repeat=repeat) for repeat in (True, False)]
+    process = spawn()
+    outcomes = []
+    for future in futures:
+        try:
+            outcomes.append(int(future.result(WAIT_S)))
+        except Disconnected:  # the call went out before the loss was noticed
+            outcomes.append("lost")
+    assert outcomes[0] == process.pid
+    assert outcomes[1] in (process.pid, "lost")
+
+
+def test_many_deaths_in_a_row(link, spawn):
+    client = link.make_client()
+    for count in range(1, 4):
+        process = spawn()
+        assert client.call("pid", repeat=True).result(WAIT_S) == process.pid
+        assert client.connections == count
+        end(process)
+
+
+def test_the_owner_can_notice_a_reconnect(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    assert client.wait_connected(WAIT_S)
+    assert (client.connected, client.connections) == (True, 1)
+    end(process)
+    with pytest.raises(Disconnected):
+        client.call("block").result()
+    assert not client.connected
+    spawn()
+    assert client.wait_connected(WAIT_S)
+    assert client.connections == 2
