@@ -22,17 +22,16 @@ _beat = time.monotonic()
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Declares what this thread waits for, shown in `status.json` until the block ends."""
+    """Declares what this thread waits for, shown in `status.json` until the block ends; the outermost one counts."""
     thread_id = threading.get_ident()
-    outer = _waits.get(thread_id)
+    if thread_id in _waits:
+        yield
+        return
     _waits[thread_id] = (what, time.monotonic())
     try:
         yield
     finally:
-        if outer is None:
-            _waits.pop(thread_id, None)
-        else:
-            _waits[thread_id] = outer
+        _waits.pop(thread_id, None)
 
 
 def waits(older_than_s: float = 0.0) -> list[dict]:

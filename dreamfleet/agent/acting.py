@@ -78,5 +78,3 @@ def act_in_slots(
     carry, actions, outs = act(acting, carry, obs, is_new, key, is_greedy)
     slots = jax.tree.map(lambda all_, rows: all_.at[index].set(rows), slots, carry)
     return slots, actions, outs
-
-

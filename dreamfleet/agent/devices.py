@@ -1,11 +1,11 @@
 """Where and how JAX computes: platform, compilation cache, compiler options, and the mesh that shares a batch."""
 
+import importlib.metadata
 from pathlib import Path
 from typing import Any
 
 import elements
 import jax
-import jaxlib
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -27,7 +27,7 @@ def configure(config: elements.Config) -> None:
 
 def compiler_options() -> dict[str, Any]:
     """Options for every compilation of ours on this platform."""
-    if jax.default_backend() == "cpu" and jaxlib.__version__.startswith("0.10."):
+    if jax.default_backend() == "cpu" and importlib.metadata.version("jaxlib").startswith("0.10."):
         # These kernels make elementwise gradients several times slower; the option is not in every release.
         return {"xla_cpu_experimental_ynn_fusion_type": ""}
     return {}

@@ -1,7 +1,7 @@
 """DreamerV3 as an agent of the fleet: acts from one thread while another trains, on the same parameters.
 
-The actor reads one reference to a whole set of parameters; the learner replaces it when an update is finished. Nothing that
-the actor may be reading is ever donated.
+The actor reads one reference to a whole set of parameters; the learner replaces it when an update is finished. Nothing
+that the actor may be reading is ever donated.
 """
 
 import functools
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import elements
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dreamfleet.agent import acting, devices, learning, reporting
@@ -140,10 +141,10 @@ class Dreamer:
         )
         self._report = jit(functools.partial(reporting.report, **options), out_shardings=(batch, None))
         structure = jax.tree.structure(acting.acting_part(self._model))
-        policy_key = np.asarray(jax.random.key_data(jax.random.key(seed + 1)))
+        policy_key = np.asarray(jax.random.key_data(jax.random.key(seed + 1)))  # a constant of the program
 
         def unpack(leaves, obs, call):
-            key = jax.random.fold_in(jax.random.wrap_key_data(policy_key), call)
+            key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(policy_key)), call)
             return jax.tree.unflatten(structure, leaves), dict(zip(self._policy_keys, obs, strict=True)), key
 
         def act(leaves, carry, obs, call, is_greedy):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,11 @@ def check_finite(metrics: Mapping[str, np.ndarray], data: Mapping[str, np.ndarra
         return
     path = logdir / "bad_batch.npz"
     logdir.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **{key.replace("/", "."): np.asarray(value) for key, value in data.items()})
+    arrays: Any = {key.replace("/", "."): np.asarray(value) for key, value in data.items()}
+    np.savez(path, **arrays)
     update = int(metrics["updates/last"])
     names = ", ".join(f"{name}={losses[name]}" for name in bad) or f"total={total}"
     raise NonFiniteLoss(
-        f"the loss {bad[0] if bad else 'total'} is not finite at update {update} ({names}); its batch is in {path}, and the "
-        "checkpoints written so far are good: lower dreamer.learning_rate, or look for extreme values in the observations"
+        f"the loss {(bad or ['total'])[0]} is not finite at update {update} ({names}); its batch is in {path}, and "
+        "the checkpoints are from before: lower dreamer.learning_rate, or look for extreme values in the observations"
     )

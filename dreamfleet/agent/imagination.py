@@ -22,8 +22,8 @@ def imagination_noise(rssm: RSSM, actor: Actor, key: jax.Array, horizon: int, ro
 def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[State, Actions]:
     """States (H, N, ...) that follow the start (N, ...), and the actions (H, N, ...) that led to each of them.
 
-    Products with the same input are one product: of `deter`, the input layers of prior, recurrence and actor; of `stoch`,
-    those of recurrence and actor.
+    Products with the same input are one product: of `deter`, the input layers of prior, recurrence and actor; of
+    `stoch`, those of recurrence and actor.
     """
     actor_deter, actor_stoch = actor.mlp.layers[0].linear.split(rssm.deter)
     from_deter = jnp.concatenate(
@@ -37,24 +37,23 @@ def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[State
         latent_noise, action_noise = noise
         dyn_deter, act_deter, _ = jnp.split(projected, borders, 1)
         dyn_stoch, act_stoch = jnp.split(state.stoch @ from_stoch, borders[:1], 1)
-        x = actor.mlp.layers[0].activate(act_deter + act_stoch + actor_stoch.bias.astype(x_dtype))
+        x = actor.mlp.layers[0].finish(act_deter + act_stoch)
         for layer in actor.mlp.layers[1:]:
             x = layer(x)
         actions = actor.sample(actor.policy_of(x), action_noise)
         hidden = [
-            rssm.deter_in.activate(dyn_deter + rssm.deter_in.linear.bias.astype(x_dtype)),
-            rssm.stoch_in.activate(dyn_stoch + rssm.stoch_in.linear.bias.astype(x_dtype)),
+            rssm.deter_in.finish(dyn_deter),
+            rssm.stoch_in.finish(dyn_stoch),
             rssm.embed_actions(flatten(actions, actor.fields, squash=False)),
         ]
         deter = rssm.core(state.deter, jnp.concatenate(hidden, -1))
         projected = deter @ from_deter
-        x = rssm.prior[0].activate(projected[:, borders[1] :] + rssm.prior[0].linear.bias.astype(x_dtype))
+        x = rssm.prior[0].finish(projected[:, borders[1] :])
         for layer in rssm.prior[1:]:
             x = layer(x)
         state = State(deter, rssm.draw(rssm.prior_logits(x), latent_noise))
         return (state, projected), (state, actions)
 
-    x_dtype = start.deter.dtype
     horizon = len(noise[0])
     _, outputs = jax.lax.scan(step, (start, start.deter @ from_deter), noise, unroll=min(UNROLL, horizon))
     return outputs

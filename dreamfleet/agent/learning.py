@@ -15,7 +15,7 @@ from dreamfleet.agent.objective import Arrays, Norms, make_norms, objective
 from dreamfleet.agent.optimiser import make_optimiser
 from dreamfleet.agent.rssm import RSSM, State
 
-# What replay stores of the recurrent state with each step: halves and class numbers instead of floats and one-hot vectors.
+# What replay stores of the recurrent state with each step: half floats, and class numbers instead of one-hot vectors.
 DETER, STOCH = "dyn/deter", "dyn/stoch"
 
 
@@ -36,10 +36,8 @@ class TrainCarry(eqx.Module):
     actions: Arrays
 
 
-def make_chain(config: elements.Config) -> optax.GradientTransformation:
-    return make_optimiser(
-        config.learning_rate, config.warmup, config.clip, config.beta1, config.beta2, config.eps
-    )
+def make_chain(config: elements.Config) -> Any:
+    return make_optimiser(config.learning_rate, config.warmup, config.clip, config.beta1, config.beta2, config.eps)
 
 
 def make_learning(model: Model, key: jax.Array, config: elements.Config) -> Learning:
@@ -56,7 +54,12 @@ def initial_carry(model: Model, batch_size: int) -> TrainCarry:
 
 
 def update(
-    model: Model, learning: Learning, carry: TrainCarry, data: Mapping[str, jax.Array], config: elements.Config, context: int
+    model: Model,
+    learning: Learning,
+    carry: TrainCarry,
+    data: Mapping[str, jax.Array],
+    config: elements.Config,
+    context: int,
 ) -> tuple[Model, Learning, TrainCarry, Arrays, Arrays]:
     """The next model, learning state and carry; what replay should store of each step; and metrics."""
     key, step_key = jax.random.split(jax.random.wrap_key_data(learning.seed))
@@ -80,8 +83,8 @@ def update(
     metrics = {
         **outcome.metrics,
         "loss/total": total,
-        "grad_norm": optax.global_norm(gradients),
-        "param_norm": optax.global_norm(model),
+        "grad_norm": optax.tree.norm(gradients),
+        "param_norm": optax.tree.norm(model),
         "updates/last": learning.updates,
     }
     return model, learning, carry, replay, metrics

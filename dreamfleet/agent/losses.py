@@ -13,7 +13,11 @@ def latent_losses(posterior: Categorical, prior: Categorical, free_nats: float) 
     """dyn = max(free, KL(sg(post) || prior)) and rep = max(free, KL(post || sg(prior)))."""
     dyn, rep = sg(posterior).kl(prior), posterior.kl(sg(prior))
     losses = {"dyn": jnp.maximum(free_nats, dyn), "rep": jnp.maximum(free_nats, rep)}
-    return losses, {"kl": dyn.mean(), "posterior_entropy": posterior.entropy().mean(), "prior_entropy": prior.entropy().mean()}
+    return losses, {
+        "kl": dyn.mean(),
+        "posterior_entropy": posterior.entropy().mean(),
+        "prior_entropy": prior.entropy().mean(),
+    }
 
 
 def imagination_returns(
@@ -35,7 +39,9 @@ def actor_loss(
     return -sg(weight) * (log_prob * sg(advantage) + entropy_scale * entropy)
 
 
-def critic_loss(value: TwoHot, target: jax.Array, slow_value: jax.Array, weight: jax.Array, slow_scale: float) -> jax.Array:
+def critic_loss(
+    value: TwoHot, target: jax.Array, slow_value: jax.Array, weight: jax.Array, slow_scale: float
+) -> jax.Array:
     """sg(weight) (nll(target) + scale * nll(slow value)), both targets as seen by the value's own scale."""
     return sg(weight) * (value.loss(sg(target)) + slow_scale * value.loss(sg(slow_value)))
 

@@ -68,5 +68,7 @@ class Model(eqx.Module):
         features, units, bins = sizes.deter + latents, sizes.units, config.bins
         self.reward = TwoHotHead(keys[3], features, units=units, layers=config.reward_layers, bins=bins)
         self.cont = ContinueHead(keys[4], features, units=units, layers=config.cont_layers)
-        self.actor = Actor(keys[5], features, actions, units=units, layers=config.actor_layers, scale=config.actor_scale)
+        self.actor = Actor(
+            keys[5], features, actions, units=units, layers=config.actor_layers, scale=config.actor_scale
+        )
         self.critic = TwoHotHead(keys[6], features, units=units, layers=config.critic_layers, bins=bins)

@@ -1,4 +1,4 @@
-"""Parameters by name: `encoder/vectors/layers/0/linear/kernel` and the like, for checkpoints, partial loading and reports."""
+"""Parameters by name, such as `encoder/images/0/conv/kernel`: for checkpoints and for loading parts of them."""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
-"""The loss that one update minimises: world model on replayed data, actor and critic on imagined and replayed states."""
+"""The loss that an update minimises: world model on replayed data, actor and critic on imagined and replayed states."""
 
+import functools
 from collections.abc import Mapping
 
 import elements
@@ -61,17 +62,17 @@ def objective(
     key: jax.Array,
     config: elements.Config,
 ) -> tuple[jax.Array, Outcome]:
-    """The weighted sum of all losses on sequences (B, T), whose states begin after `start` with the previous `actions`."""
+    """The weighted sum of all losses on sequences (B, T) that begin after `start`, with the previous `actions`."""
     observe_key, imagine_key = jax.random.split(key)
     states, losses, metrics = world_losses(model, start, obs, actions, observe_key, config)
-    priority = sum(losses[key] for key in losses if key not in ("reward", "cont"))
+    priority = _add([losses[key] for key in losses if key not in ("reward", "cont")])
     imagined, boot, norms, more = imagination_losses(model, slow_critic, norms, states, imagine_key, config)
     losses, metrics = {**losses, **imagined}, {**metrics, **more}
     if config.replay_value:
         losses["replay_value"] = replay_value_loss(model, slow_critic, norms.values, states, obs, boot, config)
     means = {name: loss.mean() for name, loss in losses.items()}
     scales = config.loss_scales
-    total = sum(means[name] * (scales[name] if name in scales else scales.reconstruction) for name in means)
+    total = _add([mean * scales.get(name, scales.reconstruction) for name, mean in means.items()])
     metrics |= {f"loss/{name}": mean for name, mean in means.items()}
     return total, Outcome(states, norms, means, sg(priority), metrics)
 
@@ -137,7 +138,7 @@ def actor_critic_losses(
     advantage, return_norm, advantage_norm = advantages(returns, baseline[:-1], norms.returns, norms.advantages)
     policy = model.actor(features[:-1])
     entropies = {key: dist.entropy() for key, dist in policy.items()}
-    log_prob, entropy = model.actor.log_prob(policy, actions), sum(entropies.values())
+    log_prob, entropy = model.actor.log_prob(policy, actions), _add(list(entropies.values()))
     value_norm = norms.values.update(returns)
     target = (returns - value_norm.offset) / value_norm.scale
     losses = {
@@ -164,7 +165,7 @@ def replay_value_loss(
     bootstrap: jax.Array,
     config: elements.Config,
 ) -> jax.Array:
-    """Critic loss (B, K - 1) along the replayed rewards of the last K steps, from the imagined return (B, K) of each."""
+    """Critic loss (B, K - 1) along the replayed rewards of the last K steps, with imagined returns (B, K) as values."""
     K = bootstrap.shape[1]
     states, last, terminal, reward = jax.tree.map(
         lambda x: x[:, x.shape[1] - K :], (states, obs["is_last"], obs["is_terminal"], obs["reward"])
@@ -177,3 +178,7 @@ def replay_value_loss(
     target = (returns - value_norm.offset) / value_norm.scale
     weight = 1.0 - last.astype(jnp.float32)
     return critic_loss(TwoHot(value.logits[:, :-1]), target, slow[:, :-1], weight[:, :-1], config.slow_scale)
+
+
+def _add(terms: list[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, terms)

@@ -1,11 +1,13 @@
 """The one optimiser of all parameters: clipped by their own norm, scaled by RMS, with momentum and warm-up."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 
 
-def make_optimiser(learning_rate: float, warmup: int, clip: float, beta1: float, beta2: float, eps: float):
+def make_optimiser(learning_rate: float, warmup: int, clip: float, beta1: float, beta2: float, eps: float) -> Any:
     """Adaptive gradient clipping, RMS scaling, momentum (both bias-corrected), linear warm-up from zero."""
     return optax.chain(
         clip_by_parameter_norm(clip),
@@ -23,7 +25,7 @@ def clip_by_parameter_norm(clip: float, floor: float = 1e-3) -> optax.GradientTr
         limit = clip * jnp.maximum(floor, jnp.linalg.norm(parameter.ravel()))
         return gradient / jnp.maximum(1.0, norm / limit)
 
-    def update(gradients, state, params=None):
-        return jax.tree.map(shrink, gradients, params), state
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        return jax.tree.map(shrink, updates, params), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)

@@ -17,7 +17,12 @@ VIDEOS = 6  # sequences shown side by side
 
 
 def report(
-    model: Model, learning: Learning, carry: TrainCarry, data: Mapping[str, jax.Array], config: elements.Config, context: int
+    model: Model,
+    learning: Learning,
+    carry: TrainCarry,
+    data: Mapping[str, jax.Array],
+    config: elements.Config,
+    context: int,
 ) -> tuple[TrainCarry, Arrays]:
     """The next carry and the metrics of a batch; nothing is learned from it."""
     loss_key, open_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(learning.seed), 1))
@@ -27,8 +32,8 @@ def report(
     metrics = dict(outcome.metrics)
     if config.grad_norms:
         metrics |= gradient_norms(model, *inputs)
-    few = jax.tree.map(lambda x: x[:VIDEOS], (start, obs, actions))
-    metrics |= open_loop(model, *few, open_key)
+    start, obs, actions = jax.tree.map(lambda x: x[:VIDEOS], (start, obs, actions))
+    metrics |= open_loop(model, start, obs, actions, open_key)
     carry = TrainCarry(
         jax.tree.map(lambda x: x[:, -1], outcome.states), {f.key: data[f.key][:, -1] for f in model.actor.fields}
     )
@@ -43,12 +48,14 @@ def gradient_norms(model: Model, *inputs) -> Arrays:
 
     jacobian = jax.jacrev(losses)(model)
     parts = model.__dataclass_fields__
-    return {f"grad_norm/{loss}/{part}": optax.global_norm(getattr(jacobian[loss], part)) for loss in jacobian for part in parts}
+    return {
+        f"grad_norm/{loss}/{part}": optax.tree.norm(getattr(jacobian[loss], part))
+        for loss in jacobian
+        for part in parts
+    }
 
 
-def open_loop(
-    model: Model, start: State, obs: Mapping[str, jax.Array], actions: Arrays, key: jax.Array
-) -> Arrays:
+def open_loop(model: Model, start: State, obs: Mapping[str, jax.Array], actions: Arrays, key: jax.Array) -> Arrays:
     """Predictions that see the first half of each sequence and only the actions of the second.
 
     For images a video (T, 3 H, B W, C) of truth, prediction and error; for all observations the mean error of the

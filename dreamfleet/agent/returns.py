@@ -7,9 +7,7 @@ import jax.numpy as jnp
 NORMS = ("none", "percentiles", "meanstd")
 
 
-def lambda_return(
-    reward: jax.Array, bootstrap: jax.Array, discount: jax.Array, trace: jax.Array
-) -> jax.Array:
+def lambda_return(reward: jax.Array, bootstrap: jax.Array, discount: jax.Array, trace: jax.Array) -> jax.Array:
     """R_t = r_{t+1} + d_{t+1} ((1 - l_{t+1}) b_{t+1} + l_{t+1} R_{t+1}), with R = b at the end.
 
     All are (T, N); the result is (T - 1, N). `trace` is lambda, zero where the return must not look further.

@@ -1,4 +1,4 @@
-"""The sequence model: a recurrent state `deter`, and categoricals `stoch` that are predicted from it and corrected by tokens."""
+"""The sequence model: a recurrent state `deter`, and categoricals `stoch` that it predicts and tokens correct."""
 
 import equinox as eqx
 import jax
@@ -163,7 +163,7 @@ class RSSM(eqx.Module):
         return jax.tree.map(lambda x: x.swapaxes(0, 1), states)
 
     def core(self, deter: jax.Array, hidden: jax.Array) -> jax.Array:
-        """The next `deter` (N, D) from the one before and the hidden parts (N, 3 * hidden) of deter, stoch and action."""
+        """The next `deter` (N, D) from the one before and the hidden parts (N, 3 h) of deter, stoch and action."""
         if jax.default_backend() == "cpu" and len(deter) >= LOOP_ROWS:
             return self._core_looped(deter, hidden)
         layers = {"gates": self.gates, **{f"hidden{i}": layer for i, layer in enumerate(self.hidden)}}
@@ -192,9 +192,7 @@ class RSSM(eqx.Module):
 
 def _apply_blocks(layer: BlockLinear, xs: list[jax.Array]) -> list[jax.Array]:
     kernels, biases = layer.kernel.astype(xs[0].dtype), layer.bias.astype(xs[0].dtype)
-    return [
-        x @ kernel + bias for x, kernel, bias in zip(xs, kernels, jnp.split(biases, len(xs)), strict=True)
-    ]
+    return [x @ kernel + bias for x, kernel, bias in zip(xs, kernels, jnp.split(biases, len(xs)), strict=True)]
 
 
 def _gate(deter: jax.Array, gates: jax.Array) -> jax.Array:

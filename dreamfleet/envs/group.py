@@ -2,15 +2,28 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.contract import Env, check_spaces, reset_action
-from dreamfleet.errors import EnvError
+from dreamfleet.errors import ConfigError, EnvError
 
 log = logging.getLogger("dreamfleet.envs")
 
 MAX_FAILURES = 5
+
+
+class Member(NamedTuple):
+    """An environment and its rows in the arrays: one number, or a slice if it is several environments in one."""
+
+    env: Env
+    rows: int | slice
+    env_id: int
+
+    def __str__(self) -> str:
+        return f"environment {self.env_id}"
 
 
 class EnvGroup:
@@ -20,24 +33,24 @@ class EnvGroup:
     or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`.
     """
 
-    def __init__(self, make_env: Callable[[int], Env], env_ids: Sequence[int]):
+    def __init__(self, make_env: Callable[[int], Any], env_ids: Sequence[int]):
         self.rebuilds = 0
         self._make_env = make_env
         self._ids = list(env_ids)
-        self._envs = [self._build(env_id) for env_id in self._ids]
-        self._failures = [0] * len(self._ids)  # since the last episode that was finished
-        self._spaces = self._envs[0].obs_space
+        self._members = self._build_members()
+        self._failures = [0] * len(self._members)  # since the last episode that was finished
+        self._spaces = self._members[0].env.obs_space
         self._obs = self._allocate()
 
     def reset_actions(self) -> dict[str, np.ndarray]:
         """Actions that start a new episode everywhere."""
-        actions = [reset_action(env) for env in self._envs]
-        return {k: np.stack([a[k] for a in actions]) for k in actions[0]}
+        action = reset_action(self._members[0].env)
+        return {k: np.repeat(np.asarray(v)[None], len(self._ids), 0) for k, v in action.items()}
 
     def step(self, acts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Steps every environment with its row of `acts`; the arrays returned are reused by the next call."""
-        for i in range(len(self._envs)):
-            self._step_one(i, {k: v[i] for k, v in acts.items()})
+        for i, member in enumerate(self._members):
+            self._step_one(i, {k: v[member.rows] for k, v in acts.items()})
         return self._obs
 
     def renew_buffers(self) -> None:
@@ -45,50 +58,63 @@ class EnvGroup:
         self._obs = self._allocate()
 
     def close(self) -> None:
-        for i in range(len(self._envs)):
-            self._discard(i)
+        for member in self._members:
+            self._discard(member)
 
     def _step_one(self, i: int, action: dict) -> None:
+        member = self._members[i]
         try:
-            self._store(i, self._envs[i].step(action))
-            if self._obs["is_last"][i]:
+            self._store(member, member.env.step(action))
+            if np.any(self._obs["is_last"][member.rows]):
                 self._failures[i] = 0
         except Exception:
             self.rebuilds += 1
             self._failures[i] += 1
             if self._failures[i] >= MAX_FAILURES:
-                log.error("environment %d raised %d times in a row", self._ids[i], self._failures[i])
+                log.error("%s raised %d times in a row", member, self._failures[i])
                 raise
-            log.exception("environment %d raised and is rebuilt", self._ids[i])
-            self._discard(i)
-            self._envs[i] = self._build(self._ids[i])
-            self._store(i, self._envs[i].step(reset_action(self._envs[i])))
+            log.exception("%s raised and is rebuilt", member)
+            self._discard(member)
+            self._members[i] = member = member._replace(env=self._build(member.env_id))
+            resets = {k: v[member.rows] for k, v in self.reset_actions().items()}
+            self._store(member, member.env.step(resets))
 
-    def _store(self, i: int, obs: dict) -> None:
+    def _store(self, member: Member, obs: dict) -> None:
         for key, buffer in self._obs.items():
             try:
                 value = obs[key]
             except KeyError:
+                raise EnvError(f"{member}: the observation has no '{key}'; it has {sorted(obs)}") from None
+            expected = buffer[member.rows].shape
+            if np.shape(value) != expected:
                 raise EnvError(
-                    f"environment {self._ids[i]}: the observation has no '{key}'; it has {sorted(obs)}"
-                ) from None
-            if np.shape(value) != buffer.shape[1:]:
-                raise EnvError(
-                    f"environment {self._ids[i]}: observation '{key}' has shape {np.shape(value)}, "
-                    f"but its space says {buffer.shape[1:]}"
+                    f"{member}: observation '{key}' has shape {np.shape(value)}, but its space says {expected}"
                 )
-            buffer[i] = value
+            buffer[member.rows] = value
+
+    def _build_members(self) -> list[Member]:
+        members, start = [], 0
+        while start < len(self._ids):
+            env = self._build(self._ids[start])
+            count = getattr(env, "num_envs", None)
+            if start + (count or 1) > len(self._ids):
+                reason = f"is not a multiple of the {count} environments that the task makes at once"
+                raise ConfigError("run.envs_per_worker", len(self._ids), reason, f"set it to {count}")
+            rows = slice(start, start + count) if count else start
+            members.append(Member(env, rows, self._ids[start]))
+            start += count or 1
+        return members
 
     def _build(self, env_id: int) -> Env:
-        env = self._make_env(env_id)
+        env = as_env(self._make_env(env_id))
         check_spaces(env)
         return env
 
-    def _discard(self, i: int) -> None:
+    def _discard(self, member: Member) -> None:
         try:
-            self._envs[i].close()
+            member.env.close()
         except Exception:
-            log.exception("environment %d raised on close", self._ids[i])
+            log.exception("%s raised on close", member)
 
     def _allocate(self) -> dict[str, np.ndarray]:
-        return {k: np.zeros((len(self._envs), *s.shape), s.dtype) for k, s in self._spaces.items()}
+        return {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}

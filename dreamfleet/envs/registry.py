@@ -1,24 +1,76 @@
-"""From a task name to an environment."""
+"""From a task to an environment, and what is said about tasks that lead nowhere."""
 
 import difflib
+import functools
 import importlib
+import importlib.util
 import inspect
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+from dreamfleet.envs.adapt import DEFAULT_SIZE, as_env, fit
 from dreamfleet.envs.contract import Env
+from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
 from dreamfleet.errors import ConfigError
 
 
-def make_env(task: str, seed: int, options: dict[str, dict] | None = None) -> Env:
-    """Constructs the environment of `task`: `SUITE_NAME` or `module:attr`; `options` are keyword arguments by suite."""
-    if ":" in task:
-        return _from_attribute(task, seed)
+class Extra(NamedTuple):
+    """A suite that needs packages which are not installed by default."""
+
+    module: str  # in dreamfleet.envs.suites, with a function make_SUITE(name, seed, **options)
+    packages: tuple[str, ...]
+    install: str
+
+
+# Procgen's packages demand an old NumPy and cffi but work with those that we use, so that no extra can bring them.
+PROCGEN = "pip install --no-deps procgen-mirror gym3 moderngl glcontext gym gym-notices"
+EXTRAS = {
+    "atari": Extra("atari", ("ale_py",), "pip install 'dreamfleet[atari]'"),
+    "atari100k": Extra("atari", ("ale_py",), "pip install 'dreamfleet[atari]'"),
+    "dmc": Extra("dmc", ("dm_control",), "pip install 'dreamfleet[dmc]'"),
+    "crafter": Extra("crafter", ("crafter",), "pip install 'dreamfleet[crafter]'"),
+    "minigrid": Extra("minigrid", ("minigrid",), "pip install 'dreamfleet[minigrid]'"),
+    "bsuite": Extra("bsuite", ("bsuite",), "pip install 'dreamfleet[bsuite]'"),
+    "memorymaze": Extra("memorymaze", ("memory_maze", "gym"), "pip install 'dreamfleet[memorymaze]'"),
+    "procgen": Extra("procgen", ("procgen", "gym3"), PROCGEN),
+}
+
+
+def make_env(task: str | Callable, seed: int, options: dict[str, dict] | None = None) -> Env:
+    """Constructs the environment of `task`: `SUITE_NAME`, `module:attr` or a callable.
+
+    `options` are keyword arguments by suite; those of `gym` also hold for callables.
+    """
+    options = options or {}
+    if callable(task):
+        return _call(task, seed, **options.get("gym", {}))
+    check_task(task)
+    if is_attribute(task):
+        return _call(_load_attribute(task), seed, **options.get("gym", {}))
+    suite, _, name = task.partition("_")
+    return SUITES[suite](name, seed, **options.get(suite, {}))
+
+
+def check_task(task: str) -> None:
+    """Raises ConfigError for a suite that is unknown or not installed, without importing anything."""
+    if is_attribute(task):
+        return
     suite, _, name = task.partition("_")
     if suite not in SUITES:
         near = difflib.get_close_matches(suite, SUITES, 1)
         hint = f"did you mean {near[0]}_{name}?" if near else f"known suites: {', '.join(SUITES)}"
         raise ConfigError("task", task, "names an unknown suite", f"{hint}, or give module:attr")
-    return SUITES[suite](name, seed, **(options or {}).get(suite, {}))
+    for package in EXTRAS[suite].packages if suite in EXTRAS else ():
+        if importlib.util.find_spec(package) is None:
+            remedy = f"run {EXTRAS[suite].install}"
+            raise ConfigError("task", task, f"needs the package {package}, which is not installed", remedy)
+
+
+def is_attribute(task: str) -> bool:
+    """Whether a task has the form module:attr; gym_MODULE:ID names an id that a module registers instead."""
+    module, has_attribute, attribute = task.partition(":")
+    is_id = module.startswith("gym_") and not attribute.isidentifier()
+    return bool(has_attribute) and not is_id
 
 
 def _dummy(name: str, seed: int, length: int = 100, size: int = 64) -> Env:
@@ -29,34 +81,58 @@ def _dummy(name: str, seed: int, length: int = 100, size: int = 64) -> Env:
     return Dummy(name, length, size, seed)
 
 
-def _gym(name: str, seed: int) -> Env:
+def _gym(name: str, seed: int, **options) -> Env:
     import gymnasium
 
-    from dreamfleet.envs.gymnasium import FromGymnasium
-
     try:
-        return FromGymnasium(gymnasium.make(name), seed)
-    except gymnasium.error.Error as e:
-        raise ConfigError(
-            "task", f"gym_{name}", f"cannot be made by Gymnasium ({e})", "check the id and the package that brings it"
-        ) from e
+        return _call(lambda: gymnasium.make(name), seed, **options)
+    except (gymnasium.error.Error, ModuleNotFoundError) as e:
+        remedy = "check the id and the package that brings it; gym_PACKAGE:ID imports the package first"
+        raise ConfigError("task", f"gym_{name}", f"cannot be made by Gymnasium ({e})", remedy) from e
 
 
-def _from_attribute(task: str, seed: int) -> Env:
-    module, _, attr = task.partition(":")
+def _extra(suite: str, name: str, seed: int, **options) -> Env:
+    module = importlib.import_module(f"dreamfleet.envs.suites.{EXTRAS[suite].module}")
+    return getattr(module, f"make_{suite}")(name, seed, **options)
+
+
+def _load_attribute(task: str) -> Callable:
+    module, _, attribute = task.partition(":")
     try:
-        factory: Any = getattr(importlib.import_module(module), attr)
+        return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, TypeError, ValueError) as e:  # the last two for `:attr` and `.module:attr`
-        raise ConfigError(
-            "task", task, f"cannot be imported ({e})", "give module:attr of a callable that returns an environment"
-        ) from e
-    takes_seed = "seed" in inspect.signature(factory).parameters
-    env = factory(seed=seed) if takes_seed else factory()
-    if hasattr(env, "observation_space"):
-        from dreamfleet.envs.gymnasium import FromGymnasium
-
-        return FromGymnasium(env, seed)
-    return env
+        remedy = "give module:attr of a callable that returns an environment"
+        raise ConfigError("task", task, f"cannot be imported ({e})", remedy) from e
 
 
-SUITES = {"dummy": _dummy, "gym": _gym}
+def _call(
+    factory: Callable,
+    seed: int,
+    size: int = DEFAULT_SIZE,
+    repeat: int = 1,
+    length: int = 0,
+    info: Sequence[str] = ("auto",),
+) -> Env:
+    """Calls a user's factory, with the seed if it takes one, and makes one of our environments of what it returns."""
+    made: Any = factory(seed=seed) if _takes_seed(factory) else factory()
+    env = as_env(made, seed, size, info)
+    env = fit(env, size) if env is made else env
+    if (repeat > 1 or length) and getattr(env, "num_envs", None):
+        key, value = ("env.gym.repeat", repeat) if repeat > 1 else ("env.gym.length", length)
+        raise ConfigError(key, value, "cannot be used with several environments in one", "do it inside of them")
+    env = ActionRepeat(env, repeat) if repeat > 1 else env
+    return TimeLimit(env, length) if length else env
+
+
+def _takes_seed(factory: Callable) -> bool:
+    try:
+        return "seed" in inspect.signature(factory).parameters
+    except ValueError:  # a callable without a signature, such as some built into C
+        return False
+
+
+SUITES: dict[str, Callable[..., Env]] = {
+    "dummy": _dummy,
+    "gym": _gym,
+    **{suite: functools.partial(_extra, suite) for suite in EXTRAS},
+}

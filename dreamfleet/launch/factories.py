@@ -48,7 +48,8 @@ def make_config_agent(config: elements.Config) -> Any:
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith("log/")}
     act_space = dict(env.act_space)
     env.close()
-    return load_agent_class(config.agent)(obs_space, act_space, config_args(config))
+    sections = {name: config[name] for name in ("dreamer", "jax")}
+    return load_agent_class(config.agent)(obs_space, act_space, elements.Config({**config_args(config), **sections}))
 
 
 def load_agent_class(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The image layers: a 5x5 convolution with 2x2 max pooling, and 2x upsampling with a 5x5 convolution.
 
-Both are computed as one 3x3 convolution at the lower resolution, which has larger matrices and, when upsampling, 9/25 of
-the multiplications. Each cell stands for its 2x2 pixels (space to depth):
+Both are computed as one 3x3 convolution at the lower resolution, which has larger matrices and, when upsampling, 9/25
+of the multiplications. Each cell stands for its 2x2 pixels (space to depth):
 
     conv5(x)[2i + a] sees x[2i + a - 2 .. 2i + a + 2], which lie in cells i - 1, i, i + 1, for both a.
 
@@ -72,7 +72,7 @@ def depth_to_space(x: jax.Array) -> jax.Array:
 
 def conv3(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """A 3x3 "same" convolution, as one matrix product of all patches with the kernel."""
-    n, h, w, c = x.shape
+    _, h, w, c = x.shape
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     patches = jnp.concatenate([padded[:, i : i + h, j : j + w] for i in range(3) for j in range(3)], -1)
     return patches @ kernel.reshape(9 * c, -1)

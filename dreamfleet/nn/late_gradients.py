@@ -1,8 +1,8 @@
 """A scan whose layers get their weight gradients after the loop, from all steps at once.
 
-The gradient of a weight that is used in every step is a sum over the steps. Autodiff adds it up inside the backward loop,
-with products of a few rows each; here the loop only yields the gradient of each layer's output, and one large product
-follows.
+The gradient of a weight that is used in every step is a sum over the steps. Autodiff adds it up inside the backward
+loop, with products of a few rows each; here the loop only yields the gradient of each layer's output, and one large
+product follows.
 """
 
 from collections.abc import Callable

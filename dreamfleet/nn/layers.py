@@ -22,27 +22,36 @@ def init_kernel(key: jax.Array, shape: Sequence[int], scale: float = 1.0) -> jax
     return std * jax.random.truncated_normal(key, -2.0, 2.0, tuple(shape))
 
 
+class Product(eqx.Module):
+    """y = x W, a linear layer without its bias."""
+
+    kernel: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ self.kernel.astype(x.dtype)
+
+
 class Linear(eqx.Module):
     """y = x W + b, with W of shape (in, out)."""
 
     kernel: jax.Array
-    bias: jax.Array | None
+    bias: jax.Array
 
     def __init__(self, key: jax.Array, inputs: int, outputs: int, scale: float = 1.0):
         self.kernel = init_kernel(key, (inputs, outputs), scale)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        y = x @ self.kernel.astype(x.dtype)
-        return y if self.bias is None else y + self.bias.astype(x.dtype)
+        return self.add_bias(x @ self.kernel.astype(x.dtype))
 
-    def split(self, inputs: int) -> tuple["Linear", "Linear"]:
-        """Two layers that add up to this one: for the first `inputs` inputs, without bias, and for the rest."""
-        first, rest = self.kernel[:inputs], self.kernel[inputs:]
-        return (
-            eqx.tree_at(lambda layer: (layer.kernel, layer.bias), self, (first, None), is_leaf=lambda x: x is None),
-            eqx.tree_at(lambda layer: layer.kernel, self, rest),
-        )
+    def add_bias(self, x: jax.Array) -> jax.Array:
+        """What follows the product, for callers that compute that one together with others."""
+        return x + self.bias.astype(x.dtype)
+
+    def split(self, inputs: int) -> tuple[Product, "Linear"]:
+        """Two layers that add up to this one: for the first `inputs` inputs, and for the rest."""
+        rest = eqx.tree_at(lambda layer: layer.kernel, self, self.kernel[inputs:])
+        return Product(self.kernel[:inputs]), rest
 
 
 class BlockLinear(eqx.Module):
@@ -97,11 +106,11 @@ class Dense(eqx.Module):
         self.norm = RMSNorm(units)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return self.activate(self.linear(x))
+        return self.finish(x @ self.linear.kernel.astype(x.dtype))
 
-    def activate(self, x: jax.Array) -> jax.Array:
-        """What follows the linear layer, for callers that compute that one together with others."""
-        return jax.nn.silu(self.norm(x))
+    def finish(self, x: jax.Array) -> jax.Array:
+        """What follows the product, for callers that compute that one together with others."""
+        return jax.nn.silu(self.norm(self.linear.add_bias(x)))
 
 
 class MLP(eqx.Module):

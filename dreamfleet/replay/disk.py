@@ -51,38 +51,11 @@ class DiskFiles:
         paths = sorted(self.directory.glob(f"*{SUFFIX}"))
         segments = [segment for path in paths if (segment := self._try(path, _open))]
         self._state = self._load_state(segments)
-        good = [segment for segment in segments if self._try(segment.path, self._clean, segment, segments[-1].layout)]
+        newest = next((segment for segment in reversed(segments) if self._is_own(segment)), None)
+        good = [segment for segment in segments if self._try(segment.path, self._clean, segment, newest)]
         if not self._state.is_same_boot:
             log.warning("the machine was started anew: steps after the last sync are dropped from %s", self.directory)
         return good, len(good) == len(paths) and self._state.is_same_boot
-
-    def _load_state(self, segments: list[Segment]) -> State:
-        path = self.directory / "state"
-        try:
-            return open_state(path, is_writable=True)
-        except (OSError, ValueError) as error:
-            if segments:
-                log.warning("%s cannot be used (%s): every row that is there is taken", path, error)
-        store_id = segments[0].id[:8] if segments else os.urandom(8)
-        return create_state(path, store_id, max((int(segment.numbers.max()) for segment in segments), default=0))
-
-    def _clean(self, _: Path, segment: Segment, layout: Layout) -> Segment:
-        if segment.id[:8] != self.state.store_id:
-            raise ValueError("it is of another store")
-        if segment.layout.header != layout.header:
-            raise ValueError("it has other columns or another size than the newest segment")
-        clean(segment, self.state.committed)
-        return segment
-
-    def _try(self, path: Path | str, fn: Callable[..., Segment], *args: Any) -> Segment | None:
-        """Calls `fn`; if the segment turns out to be damaged, it is kept out of the store, but on the disk."""
-        try:
-            return fn(Path(path), *args)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            aside = Path(path).with_suffix(".damaged")
-            Path(path).replace(aside)
-            log.warning("segment %s is damaged (%s): the rest is used, see %s", path, error, aside)
-            return None
 
     def create(self, layout: Layout, serial: int) -> Segment:
         """A segment for which all space is reserved."""
@@ -125,6 +98,37 @@ class DiskFiles:
 
     def close(self) -> None:
         os.close(self._lock)
+
+    def _load_state(self, segments: list[Segment]) -> State:
+        path = self.directory / "state"
+        try:
+            return open_state(path, is_writable=True)
+        except (OSError, ValueError) as error:
+            if segments:
+                log.warning("%s cannot be used (%s): every row that is there is taken", path, error)
+        store_id = segments[0].id[:8] if segments else os.urandom(8)
+        return create_state(path, store_id, max((int(segment.numbers.max()) for segment in segments), default=0))
+
+    def _clean(self, _: Path, segment: Segment, newest: Segment | None) -> Segment:
+        if newest is None or not self._is_own(segment):
+            raise ValueError("it is of another store")
+        if segment.layout.header != newest.layout.header:
+            raise ValueError("it has other columns or another size than the newest segment")
+        clean(segment, self.state.committed)
+        return segment
+
+    def _is_own(self, segment: Segment) -> bool:
+        return segment.id[:8] == self.state.store_id
+
+    def _try(self, path: Path | str, fn: Callable[..., Segment], *args: Any) -> Segment | None:
+        """Calls `fn`; if the segment turns out to be damaged, it is kept out of the store, but on the disk."""
+        try:
+            return fn(Path(path), *args)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            aside = Path(path).with_suffix(".damaged")
+            Path(path).replace(aside)
+            log.warning("segment %s is damaged (%s): the rest is used, see %s", path, error, aside)
+            return None
 
 
 def _open(path: Path) -> Segment:

@@ -1,8 +1,8 @@
 """The rows of a store: where the next ones of each stream go, how they are committed, found again and evicted."""
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -70,7 +70,6 @@ class Rows:
         for place in ends:
             self._segment(place).columns["is_last"][place % self.layout.rows] = True
         self._state.commit(committed + len(places), note)
-        self.blocks.filled[index // BLOCK_ROWS] = index % BLOCK_ROWS + 1
         self.items.add(items)
         return items
 
@@ -109,23 +108,26 @@ class Rows:
     def _place(self, workers: Sequence[int], is_first: list[bool], committed: int) -> tuple[list, list, list]:
         """Places for the rows, those of rows whose episode was abandoned, and the sequences that become complete."""
         places, ends, items = [], [], []
+        streams, filled, length = self._streams, self.blocks.filled, self._length
         for i, worker in enumerate(workers):
-            stream = self._streams.get(worker)
+            stream = streams.get(worker)
             if stream is None or (stream.is_broken and not is_first[i]):
-                stream = self._streams[worker] = Stream(worker, committed + 1 + i)
+                stream = streams[worker] = Stream(worker, committed + 1 + i)
             stream.is_broken = False
-            row = stream.rows % BLOCK_ROWS
-            if is_first[i] and stream.blocks:
-                ends.append(stream.blocks[-1] * BLOCK_ROWS + (row or BLOCK_ROWS) - 1)
+            blocks, row = stream.blocks, stream.rows % BLOCK_ROWS
+            if is_first[i] and blocks:
+                ends.append(blocks[-1] * BLOCK_ROWS + (row or BLOCK_ROWS) - 1)
             if not row:
                 self._open_block(stream)
-            places.append(stream.blocks[-1] * BLOCK_ROWS + row)
+            block = blocks[-1]
+            places.append(block * BLOCK_ROWS + row)
+            filled[block] = row + 1
             stream.rows += 1
             stream.unseen += 1
-            start = stream.rows - self._length
+            start = stream.rows - length
             if start >= 0:
-                items.append(stream.blocks[start // BLOCK_ROWS] * BLOCK_ROWS + start % BLOCK_ROWS)
-                if stream.unseen >= self._length:
+                items.append(blocks[start // BLOCK_ROWS] * BLOCK_ROWS + start % BLOCK_ROWS)
+                if stream.unseen >= length:
                     stream.unseen = 0
                     self.unseen.append(items[-1])
         return places, ends, items
@@ -180,15 +182,14 @@ class Rows:
             slot, segment = segments[-1]
             self._free = deque((slot * self.layout.blocks + np.flatnonzero(count_filled(segment) == 0)).tolist())
 
-    def _parts(self, places: np.ndarray) -> Iterator[tuple[Segment, np.ndarray, Any]]:
+    def _parts(self, places: np.ndarray) -> Iterator[tuple[Segment, np.ndarray, slice]]:
         """The segments that places are in, with the rows there and the part of the places."""
         slots, rows = np.divmod(places, self.layout.rows)
-        first = int(slots[0])
-        parts = [(first, ...)] if (slots == first).all() else [(int(s), slots == s) for s in np.unique(slots)]
-        for slot, part in parts:
-            segment = self.pool.live[int(self.pool.serials[slot])]
+        cuts = (slots[1:] != slots[:-1]).nonzero()[0] + 1
+        for start, end in itertools.pairwise([0, *cuts.tolist(), len(places)]):
+            segment = self.pool.live[int(self.pool.serials[slots[start]])]
             self.pool.changed.add(segment.serial)
-            yield segment, rows[part], part
+            yield segment, rows[start:end], slice(start, end)
 
     def _segment(self, place: int) -> Segment:
         return self.pool.live[int(self.pool.serials[place // self.layout.rows])]

@@ -33,7 +33,7 @@ class Schema:
     def __init__(self, columns: Iterable[Column]):
         self.columns = {column.name: column for column in sorted(columns, key=lambda column: column.name)}
         self.row_bytes = sum(column.row_bytes for column in self.columns.values())
-        self._known = {name: (column.dtype, column.shape) for name, column in self.columns.items()}
+        self._expected: dict[int, dict] = {}  # of a batch with this number of rows: data types and shapes
 
     @classmethod
     def of_batch(cls, batch: Batch) -> "Schema":
@@ -54,12 +54,16 @@ class Schema:
 
     def check(self, batch: Batch, num_rows: int) -> None:
         """Raises ReplayError unless the batch has these columns with `num_rows` rows each."""
-        known = self._known
-        for name, value in batch.items():
-            if known.get(name) != (value.dtype, value.shape[1:]) or len(value) != num_rows:
-                self._refuse(batch, num_rows)
-        if len(batch) != len(known):
+        if num_rows not in self._expected:
+            self._expected = {
+                num_rows: {name: (column.dtype, (num_rows, *column.shape)) for name, column in self.columns.items()}
+            }
+        expected = self._expected[num_rows]
+        if len(batch) != len(expected):
             self._refuse(batch, num_rows)
+        for name, value in batch.items():
+            if expected.get(name) != (value.dtype, value.shape):
+                self._refuse(batch, num_rows)
 
     def difference(self, other: "Schema") -> str:
         """What is different about another schema, in words; empty if nothing is."""

@@ -55,7 +55,7 @@ class Store:
         self._steps = steps
         self._selection = selection or Selection()
         self._is_online = online
-        self._truncates = truncates
+        self.truncates = truncates
         self._seed = seed
         self._rngs: dict[str, np.random.Generator] = {}  # by mode, so that a report leaves training as it was
         self._updates_ignored = 0
@@ -159,7 +159,7 @@ class Store:
         with self._lock:
             for mode, state in data["rngs"].items():
                 self._rng(mode).bit_generator.state = state
-            if self._truncates and self._rows and data["store"] == self._state.store_id:
+            if self.truncates and self._rows and data["store"] == self._state.store_id:
                 self._rows.truncate(data["committed"])
                 self._load_priorities()
 

@@ -1,14 +1,19 @@
 """Batches from a remote replay, requested ahead of time."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.replay import Batch
+from dreamfleet.replay.references import Reader, reader_place
 from dreamfleet.roles.wiring import Caller
 
+log = logging.getLogger("dreamfleet.learner")
+
 WAIT_S = 1.0  # how long the replay holds a request that it cannot serve yet
+MOST_MISSES = 3  # in a row, after which rows are asked for instead of references
 
 
 def remote_batches(
@@ -25,18 +30,62 @@ def remote_batches(
 
     `updates` is where the learner stands when it starts: replay counts its samples from there.
     """
-    meta = {"wait_s": wait_s}
+    resolver = Resolver()
     requests: deque[rpc.Future] = deque()
+
+    def request(**extra: object) -> None:
+        meta = {"wait_s": wait_s, **resolver.offer(), **extra}
+        requests.append(replay.call(f"sample_batch_{mode}", meta=meta, repeat=True))
+
     if updates is not None:
-        requests.append(replay.call(f"sample_batch_{mode}", meta={**meta, "updates": updates}, repeat=True))
+        request(updates=updates)
     while not is_over():
         while len(requests) < prefetch:
-            requests.append(replay.call(f"sample_batch_{mode}", meta=meta, repeat=True))
+            request()
         try:
-            batch = requests[0].result(2 * wait_s)
+            reply = requests[0].result(2 * wait_s)
         except DeadlineExceeded:
             continue  # looks again whether the run is over
         reply_meta = requests.popleft().meta
         on_counts(reply_meta)
-        if not reply_meta.get("is_pending") and not is_over():
+        if reply_meta.get("is_pending") or is_over():
+            continue
+        batch = resolver.resolve(reply, reply_meta)
+        if batch is None:
+            request(again=True)  # in place of one that was counted but is gone
+        else:
             yield batch
+
+
+class Resolver:
+    """Turns references into rows; goes over to rows by itself where references do not work."""
+
+    def __init__(self):
+        self._reader: Reader | None = Reader()
+        self._misses = 0
+        self._skips_to_start = False
+
+    def offer(self) -> dict:
+        """What to tell the replay, so that it sends references if they are of use here."""
+        return {"reader": reader_place()} if self._reader else {}
+
+    def resolve(self, batch: Batch, meta: dict) -> Batch | None:
+        """The rows of a batch, or None if they are gone."""
+        if "paths" in meta:
+            rows = self._reader.read(batch, meta["paths"], meta["oldest"]) if self._reader else None
+            self._note(rows is None)
+        else:
+            rows = batch
+        if rows is None:
+            self._skips_to_start = True
+        # After a missing chunk, those that continue it are of no use.
+        if self._skips_to_start and (rows is None or rows["consec"].any()):
+            return None
+        self._skips_to_start = False
+        return rows
+
+    def _note(self, is_miss: bool) -> None:
+        self._misses = self._misses + 1 if is_miss else 0
+        if self._misses >= MOST_MISSES and self._reader:
+            log.warning("the replay's segments cannot be read from here; rows are asked for instead")
+            self._reader = None

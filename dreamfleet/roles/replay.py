@@ -13,8 +13,9 @@ import numpy as np
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest, Closed, ReplayError
-from dreamfleet.replay import Batch, Limiter, Replay
-from dreamfleet.roles.counts import Counts, CountsFile
+from dreamfleet.replay import Batch, Limiter, Replay, Store
+from dreamfleet.replay.references import References, reader_place
+from dreamfleet.roles.counts import Counts, CountsFile, Mark, make_note, read_note
 from dreamfleet.roles.options import sequence_length, with_defaults
 from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.wiring import load_factory, serve
@@ -55,16 +56,23 @@ class ReplayRole:
     """
 
     def __init__(self, train: Replay, evaluation: Replay, make_stream: Callable, args: elements.Config):
-        self._replays = {"train": train, "report": train, "eval": evaluation}
-        self._streams: dict[str, Iterator[Batch]] = {}
+        self._replays: dict[str, Any] = {"train": train, "report": train, "eval": evaluation}
+        self._streams: dict[tuple[str, bool], Iterator[Batch]] = {}  # by mode, and whether they are of references
         self._make_stream = make_stream
         self._batch_size = args.batch_size
         self._logdir, self._keep, self._is_joined = args.logdir, args.keep, args.is_joined
         self._file = CountsFile(Path(args.logdir) / "replay" / "counts")
         kept = self._file.read()
-        self._mark = (kept.actor, kept.sequence)  # the last batch that was committed
+        self._marks = dict.fromkeys(("train", "eval"), Mark(kept.actor, kept.sequence))  # the last committed batches
+        for mode in self._marks:
+            if isinstance(
+                self._replays[mode], Store
+            ):  # written with the rows, which the file is behind of after a kill
+                inserts, self._marks[mode] = read_note(self._replays[mode].note)
+                kept.inserts = max(kept.inserts, inserts)
         self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
         self._duplicates = 0
+        self._without_references: set[str] = set()  # modes whose streams look at more than step ids
         self.limiter = Limiter(
             lambda: len(train),
             train_ratio=args.train_ratio,
@@ -81,8 +89,10 @@ class ReplayRole:
         if checkpoint is None or "replay" not in checkpoint.parts:
             return
         state = checkpoint.read("replay")
-        self._replays["train"].load(state["train"])
-        self._replays["eval"].load(state["eval"])
+        for mode in self._marks:
+            self._replays[mode].load(state[mode])
+        if getattr(self._replays["train"], "truncates", False):
+            self.limiter.inserts = state["inserts"]
         log.info("restored %d sequence starts from %s", len(self._replays["train"]), checkpoint.name)
 
     def methods(self) -> dict[str, Callable[[Any, dict], Any]]:
@@ -93,49 +103,54 @@ class ReplayRole:
     def add_batch(self, data: Any, meta: dict) -> rpc.Reply:
         """Commits one row of each of several environments, once, when the limiter allows it."""
         rows, env_ids, is_eval = _checked_rows(data)
-        mark = (meta.get("actor", ""), meta.get("sequence", 0))
-        if mark[0] and mark[0] == self._mark[0] and mark[1] <= self._mark[1]:
-            self._duplicates += 1
-            return rpc.Reply({}, self.counts())
-        if not is_eval.all() and not self.limiter.wait_insert():
+        mark = Mark(meta.get("actor", ""), meta.get("sequence", 0))
+        masks = {"train": ~is_eval, "eval": is_eval}
+        # After a kill between the two, one replay may have its rows of a batch and the other not.
+        masks = {k: mask for k, mask in masks.items() if mask.any() and not self._marks[k].covers(mark)}
+        self._duplicates += not masks
+        if "train" in masks and not self.limiter.wait_insert():
             raise Closed("the replay stops; the batch was not taken")
-        for mode, mask in (("train", ~is_eval), ("eval", is_eval)):
-            if mask.any():
-                _insert(self._replays[mode], rows, env_ids, mask)
-        self._mark = mark
-        self.limiter.inserted(int((~is_eval).sum()))
-        self._write_counts()
+        for mode, mask in masks.items():
+            count = int(mask.sum()) if mode == "train" else 0
+            _insert(self._replays[mode], rows, env_ids, mask, make_note(self.limiter.inserts + count, mark))
+            self._marks[mode] = mark
+            self.limiter.inserted(count)
+        self._write_counts(mark)
         return rpc.Reply({}, self.counts())
 
     def sample_batch(self, mode: str, _: Any, meta: dict) -> rpc.Reply:
         """The next batch of a mode.
 
         A caller that says how long it waits (`wait_s`) gets an empty answer with the counts after that time; any other
-        waits until there is a batch. A learner that was restarted says how many `updates` it stands at.
+        waits until there is a batch. A learner that was restarted says how many `updates` it stands at; one whose last
+        batch was gone when it looked asks `again`. A `reader` on this machine gets references instead of rows.
         """
         if "updates" in meta:
             self.limiter.set_samples(meta["updates"] * self._batch_size)
-        if not self._wait_batch(mode, meta.get("wait_s")):
+            self._streams.clear()  # chunks that continue a sequence are of no use to a learner that starts
+        is_again = bool(meta.get("again")) and len(self._replays[mode]) > 0
+        if not is_again and not self._wait_batch(mode, meta.get("wait_s")):
             return rpc.Reply({}, {**self.counts(), "is_pending": True})
-        if mode not in self._streams:
-            self._streams[mode] = iter(self._make_stream(self._replays[mode], mode))
-        batch = next(self._streams[mode])
-        if mode == "train":
+        batch, place = self._next_batch(mode, self._is_near(mode, meta.get("reader")))
+        if mode == "train" and not is_again:
             self.limiter.sampled(self._batch_size)
-            self._write_counts()
-        return rpc.Reply(batch, self.counts())
+            self._write_counts(self._marks["train"])
+        return rpc.Reply(batch, {**self.counts(), **place})
 
     def update(self, data: Any, _: dict) -> dict:
         """Writes refreshed states back."""
         if not isinstance(data, dict) or "stepid" not in data:
             raise BadRequest("an update is a dict with 'stepid' and the arrays to write")
-        self._replays["train"].update(data)
+        try:
+            self._replays["train"].update(data)
+        except ReplayError as e:
+            raise BadRequest(str(e)) from e
         return {}
 
     def save(self, data: Any, _: dict) -> dict:
         """Adds the replays' contents to the checkpoint draft of the given name; returns the counts they stand for."""
         counts = self.counts()
-        state = {"train": self._replays["train"].save(), "eval": self._replays["eval"].save()}
+        state = {**{mode: self._replays[mode].save() for mode in self._marks}, "inserts": counts["inserts"]}
         Checkpoints(self._logdir, self._keep).add_part(data["name"], "replay", state, self._is_joined)
         return counts
 
@@ -155,11 +170,36 @@ class ReplayRole:
         return stats
 
     def close(self) -> None:
+        for mode in self._marks:
+            if hasattr(self._replays[mode], "close"):
+                self._replays[mode].close()
         self._file.close()
 
-    def _write_counts(self) -> None:
+    def _write_counts(self, mark: Mark) -> None:
         with self._lock:
-            self._file.write(Counts(self.limiter.inserts, self.limiter.samples, *self._mark))
+            self._file.write(Counts(self.limiter.inserts, self.limiter.samples, *mark))
+
+    def _is_near(self, mode: str, reader: Any) -> bool:
+        """Whether a reader can map the segments of the replay, and would have to."""
+        if mode in self._without_references or not isinstance(self._replays[mode], Store):
+            return False
+        here = reader_place()
+        return isinstance(reader, dict) and reader.get("boot") == here["boot"] and reader.get("pid") != here["pid"]
+
+    def _next_batch(self, mode: str, is_near: bool) -> tuple[Batch, dict]:
+        """A batch of rows; or one of references, with where they are to be found."""
+        replay = self._replays[mode]
+        if (mode, is_near) not in self._streams:
+            self._streams[mode, is_near] = iter(self._make_stream(References(replay) if is_near else replay, mode))
+        if not is_near:
+            return next(self._streams[mode, False]), {}
+        try:
+            batch = next(self._streams[mode, True])
+            return batch, {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
+        except (KeyError, AttributeError):
+            log.info("the stream needs to see rows: they are sent to the learner, although it could map them")
+            self._without_references.add(mode)
+            return self._next_batch(mode, False)
 
     def _wait_batch(self, mode: str, timeout_s: float | None) -> bool:
         if mode == "train":
@@ -181,12 +221,14 @@ def _checked_rows(data: Any) -> tuple[Batch, list[int], np.ndarray]:
     return rows, env_ids.tolist(), is_eval.astype(bool)
 
 
-def _insert(replay: Any, rows: Batch, env_ids: list[int], mask: np.ndarray) -> None:
+def _insert(replay: Any, rows: Batch, env_ids: list[int], mask: np.ndarray, note: bytes) -> None:
     if not mask.all():
         rows = {k: v[mask] for k, v in rows.items()}
         env_ids = [env_id for env_id, is_in in zip(env_ids, mask, strict=True) if is_in]
     try:
-        if hasattr(replay, "add_many"):
+        if isinstance(replay, Store):
+            replay.add_many(rows, env_ids, note)
+        elif hasattr(replay, "add_many"):
             for part, part_ids in _split_turns(rows, env_ids):
                 replay.add_many(part, part_ids)
         else:

@@ -97,7 +97,7 @@ class PostQueue:
         self._finished: dict[int, tuple[Any, ...]] = {}  # number -> arguments of post, empty to skip it
         self._condition = threading.Condition()
         self._next = 0
-        self._is_closed = False
+        self._is_stopping = self._is_ended = False
 
     def finish(self, number: int, args: tuple[Any, ...]) -> None:
         """Hands over what batch `number` has to post: `(info,)`, or nothing."""
@@ -116,12 +116,12 @@ class PostQueue:
                 self._condition.wait_for(self._has_room)
 
     def run(self) -> None:
-        """The loop of the posting thread; `close` ends it after what was finished in order."""
-        while (args := self._take()) is not None:
-            self.post(args)
+        """The loop of the posting thread, until `end` was called and everything is posted."""
+        while (number := self._wait_for_next()) is not None:
+            self.post(self._finished[number])
             with self._condition:
-                self._finished.pop(self._next)
-                self._next += 1
+                del self._finished[number]
+                self._next = number + 1
                 self._condition.notify_all()
 
     def post(self, args: tuple[Any, ...]) -> None:
@@ -132,15 +132,23 @@ class PostQueue:
         except Exception:
             _log.exception("%s: the work after a batch failed", self._name)
 
-    def close(self) -> None:
+    def stop_waiting(self) -> None:
+        """Lets workers go on whatever the backlog, so that they can end."""
         with self._condition:
-            self._is_closed = True
+            self._is_stopping = True
+            self._condition.notify_all()
+
+    def end(self) -> None:
+        """Says that no worker will finish another batch."""
+        with self._condition:
+            self._is_ended = True
             self._condition.notify_all()
 
     def _has_room(self) -> bool:
-        return self._is_closed or len(self._finished) < self._backlog
+        return self._is_stopping or len(self._finished) < self._backlog
 
-    def _take(self) -> tuple[Any, ...] | None:
+    def _wait_for_next(self) -> int | None:
         with self._condition:
-            self._condition.wait_for(lambda: self._next in self._finished or self._is_closed)
-            return self._finished.get(self._next)
+            self._condition.wait_for(lambda: self._next in self._finished or self._is_ended)
+            # At the end there may be gaps, of batches that were not run any more.
+            return self._next if self._next in self._finished else min(self._finished, default=None)

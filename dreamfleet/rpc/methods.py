@@ -2,6 +2,7 @@
 
 import itertools
 import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,8 @@ class BatchedMethods:
         self._posts = PostQueue(f"{server.name}.{'/'.join(parsers)}", post, post_backlog) if post else None
         self._queue: queue.SimpleQueue[tuple[int, Group] | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._working = workers  # threads that may still finish a batch
 
     @property
     def depth(self) -> int:
@@ -96,7 +99,7 @@ class BatchedMethods:
         for _ in range(self._workers):
             self._queue.put(None)
         if self._posts:
-            self._posts.close()
+            self._posts.stop_waiting()
 
     def _emit(self, group: Group) -> None:
         if self._workers:
@@ -113,6 +116,10 @@ class BatchedMethods:
             if self._posts:
                 self._posts.finish(number, post_args)
                 self._posts.wait_for_room()
+        with self._lock:
+            self._working -= 1
+            if self._posts and not self._working:
+                self._posts.end()
 
     def _run(self, group: Group) -> tuple[Any, ...]:
         """Answers a batch; returns the arguments for `post` as a tuple, empty if the batch failed."""

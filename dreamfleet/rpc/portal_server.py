@@ -105,7 +105,7 @@ class PortalServer(Server):
             reason = f"cannot be listened on ({error.strerror})"
             raise ConfigError("addr", self.addr, reason, "use an address of this host") from None
         for method in self._methods:
-            self._server.bind(method, method, workers=self._max_pending)
+            self._server.bind(method, method, workers=max(1, self._max_pending - 1))
             self._server.methods[method].pool = self._server
         self._server.start(block=False)
         self._driver.start()

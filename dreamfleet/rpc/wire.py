@@ -34,9 +34,11 @@ def read_envelope(frame: codec.Buffer) -> tuple[int, int, int, str, int]:
     try:
         version, kind, length, number = _ENVELOPE.unpack_from(frame)
         size = _ENVELOPE.size + length
-        return version, kind, number, str(frame[_ENVELOPE.size : size], "utf-8"), size
+        if size <= len(frame):
+            return version, kind, number, str(frame[_ENVELOPE.size : size], "utf-8"), size
     except (struct.error, UnicodeDecodeError):
-        raise BadRequest("the message does not start with an envelope") from None
+        pass
+    raise BadRequest("the message does not start with an envelope")
 
 
 def decode_payload(frames: list[codec.Buffer], max_bytes: int, start: int) -> tuple[Any, dict[str, Any]]:

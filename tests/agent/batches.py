@@ -24,7 +24,15 @@ ACT_SPACE = {
 
 def make_config(**overrides) -> elements.Config:
     """The agent's config at debug size, with options such as `dreamer__priority=True`."""
-    values = {"dreamer.size": "debug", "batch_size": 4, "batch_length": 8, "report_length": 8, "dreamer.imag_length": 3}
+    values = {
+        "jax.train_devices": 1,
+        "jax.cache": "",
+        "dreamer.size": "debug",
+        "batch_size": 4,
+        "batch_length": 8,
+        "report_length": 8,
+        "dreamer.imag_length": 3,
+    }
     values |= {key.replace("__", "."): value for key, value in overrides.items()}
     config = load_config(values)
     return elements.Config({**config_args(config), "dreamer": config.dreamer, "jax": config.jax})
@@ -44,7 +52,9 @@ def make_batch(obs_space, act_space, config: elements.Config, seed: int = 0, row
     rng = np.random.default_rng(seed)
     sizes = model_sizes(config.dreamer)
     shape = (rows or config.batch_size, config.batch_length + config.replay_context)
-    batch = {key: sample_space(space, shape, rng) for key, space in {**obs_space, **act_space}.items() if key != "reset"}
+    batch = {
+        key: sample_space(space, shape, rng) for key, space in {**obs_space, **act_space}.items() if key != "reset"
+    }
     batch["is_first"][:, 0] = True
     batch["consec"] = np.zeros(shape, np.int32)
     batch["stepid"] = rng.integers(0, 256, (*shape, 20)).astype(np.uint8)

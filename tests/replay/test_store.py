@@ -1,7 +1,7 @@
 """The store in memory and on disk: what goes in comes out, sequences stay whole, space stays bounded."""
 
-import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,9 +78,9 @@ def test_files_of_evicted_segments_are_deleted(tmp_path):
 def test_memory_of_evicted_segments_is_used_again():
     with open_store(length=5, capacity=1000) as store:
         fill(store, 2000)
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(list(Path("/proc/self/fd").iterdir()))
         fill(store, 4000)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_many_environments_at_once_and_several_rows_of_each(open_any):
@@ -135,7 +135,9 @@ def test_sequences_cross_episodes_and_first_is_forced_on_row_0_only(open_any):
         for data in (store.sample(1) for _ in range(30)):
             starts[int(data["n"][0, 0])] = data["is_first"][0].tolist()
         assert starts == {0: [True, False, False] * 2, 1: [True, False, True, False, False, True]}
-        assert [bool(row["is_first"]) for _, row in sorted(all_rows(store).items())] == [True, False, False] * 2 + [True]
+        assert [bool(row["is_first"]) for _, row in sorted(all_rows(store).items())] == [True, False, False] * 2 + [
+            True
+        ]
 
 
 def test_an_abandoned_episode_gets_a_last_row_and_others_keep_theirs(open_any):
@@ -341,7 +343,11 @@ def test_rows_are_those_that_came_in(open_any):
     with open_any(length=3, capacity=200) as store:
         sent = []
         for n in range(500):
-            row = {**make_row(n), "image": rng.integers(0, 256, (5, 7)).astype(np.uint8), "half": np.float16(rng.normal())}
+            row = {
+                **make_row(n),
+                "image": rng.integers(0, 256, (5, 7)).astype(np.uint8),
+                "half": np.float16(rng.normal()),
+            }
             store.add(row, n % 2)
             sent.append(row)
         kept = all_rows(store)

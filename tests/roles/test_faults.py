@@ -131,10 +131,11 @@ def test_a_killed_eval_environment_does_not_stop_the_run(tmp_path):
 
 
 def test_no_wait_is_silent(tmp_path):
-    args = make_args(tmp_path, envs=2, eval_envs=0, steps=0, duration=6.0, remote_envs=True)
-    with running_fleet(args) as fleet:
+    args = make_args(tmp_path, envs=2, eval_envs=0, steps=0, remote_envs=True, max_restarts=0)
+    with pytest.raises(RunFailed, match="logger"), running_fleet(args) as fleet:
         agent = fleet.wait_role("agent", lambda role: role["waits"])
         assert "replay" in agent["waits"][0]["what"]
         replay = fleet.wait_role("replay", lambda role: role["waits"])
         assert "environments" in replay["waits"][0]["what"]
+        fleet.kill("logger")
         fleet.join()

@@ -1,6 +1,8 @@
 """One set of tests for every way to connect: both engines, and the ways that each can be used."""
 
 import contextlib
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,14 @@ import pytest
 from dreamfleet import rpc
 
 WAIT_S = 20.0  # what must happen happens much sooner; a test that needs this long has failed
+
+
+def wait_until(condition):
+    """Waits for what another thread brings about."""
+    deadline, pause = time.monotonic() + WAIT_S, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        pause.wait(0.002)
 
 
 @dataclass
@@ -21,7 +31,7 @@ class Link:
     threaded: bool
     stack: contextlib.ExitStack
 
-    def make_server(self, *, name="server", start=True, **options) -> rpc.Server:
+    def make_server(self, *, name="server", **options) -> rpc.Server:
         server = rpc.make_server(self.addr, name, transport=self.transport, key_file=self.key_file, **options)
         self.stack.callback(server.close)
         return server

@@ -99,7 +99,7 @@ def test_tcp_needs_a_key():
 
 def test_an_address_in_use_is_refused(threaded_link):
     threaded_link.serve(echo=lambda data: data)
-    with pytest.raises(ConfigError, match="addr=.* is in use"):
+    with pytest.raises(ConfigError, match=r"addr=.* is in use"):
         threaded_link.serve(echo=lambda data: data)
     assert threaded_link.make_client().call("echo", {"a": b"1"}).result(20) == {"a": b"1"}
 

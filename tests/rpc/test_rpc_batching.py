@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import WAIT_S
+from conftest import WAIT_S, wait_until
 
-from dreamfleet import lifecycle, rpc
-from dreamfleet.errors import BadRequest, RemoteError
+from dreamfleet import lifecycle
+from dreamfleet.errors import BadRequest, Disconnected, RemoteError
 
 NEVER_MS = 1e6
 
@@ -44,7 +44,7 @@ class Recorder:
 
 def serve(link, fn, *, parse=parse, methods=("act",), **options):
     server = link.make_server(name="actor", max_pending=options.pop("max_pending", 4096))
-    server.bind_batched({method: parse for method in methods}, fn, **{"batch": 4, "max_wait_ms": NEVER_MS, **options})
+    server.bind_batched(dict.fromkeys(methods, parse), fn, **{"batch": 4, "max_wait_ms": NEVER_MS, **options})
     server.start()
     return server
 
@@ -121,7 +121,7 @@ def test_refused_items_do_not_hold_up_a_batch(threaded_link):
     serve(threaded_link, fn, batch=2)
     client = threaded_link.make_client()
     bad, first = client.call("act", {"wrong": 1}), client.call("act", {"value": 1})
-    with pytest.raises(BadRequest, match="actor.act refused the request: key `value` is missing"):
+    with pytest.raises(BadRequest, match=r"actor\.act refused the request: key `value` is missing"):
         bad.result(WAIT_S)
     assert results([first, client.call("act", {"value": 2})]) == [1, 2]
 
@@ -223,8 +223,7 @@ def test_workers_wait_when_too_much_is_unposted(threaded_link):
     client = threaded_link.make_client()
     futures = deque(client.call("act", {"value": value}) for value in range(4))
     assert results([futures.popleft(), futures.popleft()]) == [0, 1]
-    while not any("work that follows earlier batches" in wait["what"] for wait in lifecycle.waits()):
-        assert not futures[0].done()
+    wait_until(lambda: any("work that follows earlier batches" in wait["what"] for wait in lifecycle.waits()))
     assert len(fn.batches) == 2
     for value in (2, 3):
         may_post.release()
@@ -261,8 +260,7 @@ def test_a_batch_grows_while_no_worker_is_free(threaded_link):
     first = client.call("act", {"value": 0})
     assert started.acquire(timeout=WAIT_S)
     others = [client.call("act", {"value": value}) for value in range(1, 4)]
-    while server.stats()["queue"] < 3:
-        assert not first.done()
+    wait_until(lambda: server.stats()["queue"] >= 3)
     release.release(2)
     assert results([first, *others]) == [0, 1, 2, 3]
     assert recorder.batches == [[0], [1, 2, 3]]
@@ -278,8 +276,7 @@ def test_nothing_is_lost_when_more_comes_than_may_be_pending(threaded_link):
     server = serve(threaded_link, fn, batch=1, max_pending=4)
     clients = [threaded_link.make_client(max_inflight=8) for _ in range(3)]
     futures = [client.call("act", {"value": value}) for value, client in enumerate(clients * 8)]
-    while server.stats()["pending"] < 4:
-        assert not futures[0].done()
+    wait_until(lambda: server.stats()["pending"] >= 4)
     assert server.stats()["pending"] == 4
     release.set()
     assert results(futures) == list(range(24))
@@ -313,17 +310,10 @@ def test_close_does_not_wait_for_a_batch_to_fill(threaded_link):
     server = serve(threaded_link, Recorder())
     client = threaded_link.make_client()
     future = client.call("act", {"value": 1})
-    while server.stats()["queue"] < 1:
-        assert not future.done()
+    wait_until(lambda: server.stats()["queue"] >= 1)
     server.close()
-    with pytest.raises(rpc_errors()):
+    with pytest.raises((Disconnected, RemoteError)):
         future.result(WAIT_S)
-
-
-def rpc_errors():
-    from dreamfleet.errors import Disconnected
-
-    return (Disconnected, RemoteError)
 
 
 def test_batched_methods_beside_plain_ones(threaded_link):
@@ -335,4 +325,12 @@ def test_batched_methods_beside_plain_ones(threaded_link):
     waiting = client.call("act", {"value": 1})
     assert client.call("ping").result(WAIT_S) == "pong"
     assert results([waiting, client.call("act", {"value": 2})]) == [1, 2]
-    assert isinstance(server, rpc.Server)
+
+
+def test_what_was_answered_is_posted_before_close_returns(threaded_link):
+    posted = []
+    server = serve(threaded_link, Recorder(), batch=1, post=posted.append, workers=2)
+    client = threaded_link.make_client()
+    assert results([client.call("act", {"value": value}) for value in range(10)]) == list(range(10))
+    server.close()
+    assert len(posted) == 10

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import WAIT_S
+from conftest import WAIT_S, wait_until
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.errors import BadRequest, Closed, DeadlineExceeded, RemoteError
@@ -132,7 +132,9 @@ def test_a_refused_request_is_one_log_line_however_often(link, caplog):
 def test_unknown_methods_are_refused_with_those_that_exist(link):
     link.serve(echo=lambda data: data)
     client = link.make_client()
-    with pytest.raises(BadRequest, match="server.ekho refused the request: there is no such method; methods are echo"):
+    with pytest.raises(
+        BadRequest, match=r"server\.ekho refused .* there is no such method; methods are echo"
+    ):
         client.call("ekho", {"a": 1}).result(WAIT_S)
     assert client.call("echo", {"a": 1}).result(WAIT_S) == {"a": 1}
 
@@ -211,7 +213,7 @@ def test_many_threads_share_a_client(threaded_link):
 
 
 def test_max_inflight_blocks_further_calls_and_says_so(threaded_link):
-    release, waits = threading.Event(), []
+    release = threading.Event()
     threaded_link.serve(block=lambda data: release.wait(WAIT_S))
     client = threaded_link.make_client(max_inflight=2)
     futures = [client.call("block") for _ in range(2)]
@@ -223,10 +225,7 @@ def test_max_inflight_blocks_further_calls_and_says_so(threaded_link):
 
     thread = threading.Thread(target=call_a_third)
     thread.start()
-    while not (waits := [wait for wait in lifecycle.waits() if wait["what"] == "server: room for block"]):
-        thread.join(0.01)
-        assert thread.is_alive()
-    assert len(waits) == 1
+    wait_until(lambda: any(wait["what"] == "server: room for block" for wait in lifecycle.waits()))
     assert client.stats()["inflight"] == 2
     release.set()
     thread.join(WAIT_S)
@@ -267,9 +266,7 @@ def test_long_waits_are_told_to_the_supervisor(threaded_link):
     future = threaded_link.make_client(peer="actor").call("block")
     thread = threading.Thread(target=future.result, args=(WAIT_S,))
     thread.start()
-    while not any(wait["what"] == "actor.block" for wait in lifecycle.waits()):
-        thread.join(0.01)
-        assert thread.is_alive()
+    wait_until(lambda: any(wait["what"] == "actor.block" for wait in lifecycle.waits()))
     release.set()
     thread.join(WAIT_S)
     assert not any(wait["what"] == "actor.block" for wait in lifecycle.waits())

@@ -1,5 +1,6 @@
 """Plain portal clients can call our servers, and our clients plain portal servers."""
 
+import contextlib
 import multiprocessing
 import subprocess
 import sys
@@ -25,8 +26,6 @@ def portal():
 
 @pytest.fixture
 def portal_link(tmp_path):
-    import contextlib
-
     with contextlib.ExitStack() as stack:
         yield make_link("portal", tmp_path, stack)
 
@@ -109,7 +108,7 @@ def test_our_client_calls_a_plain_server(portal_link, portal):
         assert result["x"].tolist() == [2, 3, 4]
         assert future.meta == {}
         assert client.call("sample").result(WAIT_S)["batch"].shape == (2, 3)
-        with pytest.raises(RemoteError, match="replay.fail failed: .*division"):
+        with pytest.raises(RemoteError, match=r"replay\.fail failed: .*division"):
             client.call("fail", {}).result(WAIT_S)
         with pytest.raises(BadRequest, match="Unknown method nope"):
             client.call("nope", {}).result(WAIT_S)
@@ -117,8 +116,9 @@ def test_our_client_calls_a_plain_server(portal_link, portal):
         server.close(WAIT_S)
 
 
-def test_our_client_calls_a_plain_batch_server(portal_link, portal):
-    server = portal.BatchServer(port_of(portal_link), errors=False, process=False, host="127.0.0.1", logging=False)
+def test_our_client_calls_a_plain_batch_server(portal_link, portal, monkeypatch):
+    monkeypatch.setattr(portal.context, "serverkw", {"host": "127.0.0.1"})
+    server = portal.BatchServer(port_of(portal_link), errors=False, process=False, logging=False)
     server.bind("act", lambda data: {"double": 2 * data["x"]}, batch=2)
     server.start(block=False)
     try:

@@ -1,0 +1,136 @@
+"""Atari games through the Arcade Learning Environment, by the protocols of the field."""
+
+import elements
+import numpy as np
+from ale_py import ALEInterface, LoggerMode, roms
+
+from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
+from dreamfleet.envs.images import resize
+from dreamfleet.envs.suites.names import check_name
+
+STICKINESS = 0.25
+POOLED_FRAMES = 2  # sprites that flicker are shown in one of two frames
+
+
+def make_atari(
+    name: str,
+    seed: int,
+    size: int = 96,
+    repeat: int = 4,
+    sticky: bool = True,
+    gray: bool = True,
+    actions: str = "full",
+    lives: str = "unused",
+    noops: int = 30,
+    length: int = 108_000,
+) -> "Atari":
+    """A game with sticky actions, as used with 200M frames."""
+    return Atari(name, seed, size, repeat, sticky, gray, actions, lives, noops, length)
+
+
+def make_atari100k(
+    name: str,
+    seed: int,
+    size: int = 64,
+    repeat: int = 4,
+    sticky: bool = False,
+    gray: bool = False,
+    actions: str = "needed",
+    lives: str = "unused",
+    noops: int = 30,
+    length: int = 108_000,
+) -> "Atari":
+    """A game in colour and without sticky actions, as used with 400k frames."""
+    return Atari(name, seed, size, repeat, sticky, gray, actions, lives, noops, length)
+
+
+class Atari:
+    """A game whose frames are skipped, pooled and resized.
+
+    `lives` says what losing one means: nothing (`unused`), a terminal state within the episode (`discount`), or the end of
+    the episode, after which the game goes on (`reset`). `length` is in frames: half an hour has 108,000.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        size: int,
+        repeat: int,
+        sticky: bool,
+        gray: bool,
+        actions: str,
+        lives: str,
+        noops: int,
+        length: int,
+    ):
+        check_name("atari", name, roms.get_all_rom_ids())
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+        self._ale = ALEInterface()
+        self._ale.setInt("random_seed", seed % 2**31)
+        self._ale.setFloat("repeat_action_probability", STICKINESS if sticky else 0.0)
+        self._ale.loadROM(roms.get_rom_path(name))
+        self._actions = self._ale.getLegalActionSet() if actions == "full" else self._ale.getMinimalActionSet()
+        self._size, self._repeat, self._gray = size, repeat, gray
+        self._lives_mean, self._noops, self._length = lives, noops, length
+        self._rng = np.random.default_rng(seed)
+        self._frames = 0  # of this episode
+        self._lives = 0
+        self._done = True
+        self.obs_space = {"image": elements.Space(np.uint8, (size, size, 1 if gray else 3)), **STEP_SPACES}
+        self.act_space = {"action": elements.Space(np.int32, (), 0, len(self._actions)), "reset": RESET_SPACE}
+
+    def step(self, action: dict) -> dict:
+        if self._done or action["reset"]:
+            self._start()
+            return self._obs([self._screen()], 0.0, is_first=True)
+        reward, screens, is_over = self._advance(self._actions[action["action"]])
+        is_life_lost = self._ale.lives() < self._lives
+        self._lives = self._ale.lives()
+        is_terminal = is_over or (is_life_lost and self._lives_mean != "unused")
+        is_cut = is_life_lost and self._lives_mean == "reset"
+        self._done = is_over or is_cut or self._frames >= self._length
+        return self._obs(screens, reward, is_last=self._done, is_terminal=is_terminal)
+
+    def close(self) -> None:
+        pass
+
+    def _start(self) -> None:
+        goes_on = self._lives_mean == "reset" and self._frames < self._length and self._lives > 0
+        if goes_on and not self._ale.game_over():
+            self._ale.act(0)  # the game goes on with the next life
+        else:
+            self._ale.reset_game()
+            self._frames = 0
+            for _ in range(self._rng.integers(self._noops + 1)):
+                self._ale.act(0)
+                if self._ale.game_over():
+                    self._ale.reset_game()
+        self._lives = self._ale.lives()
+        self._done = False
+
+    def _advance(self, action: int) -> tuple[float, list[np.ndarray], bool]:
+        """Repeats an action; returns its reward, the last screens, and whether the game is over."""
+        reward, screens = 0.0, []
+        for frame in range(self._repeat):
+            reward += self._ale.act(action)
+            self._frames += 1
+            is_over = self._ale.game_over()
+            if is_over or frame >= self._repeat - POOLED_FRAMES:
+                screens.append(self._screen())
+            if is_over:
+                break
+        return reward, screens, is_over
+
+    def _screen(self) -> np.ndarray:
+        return self._ale.getScreenGrayscale()[..., None] if self._gray else self._ale.getScreenRGB()
+
+    def _obs(self, screens, reward, is_first=False, is_last=False, is_terminal=False) -> dict:
+        # Only screens of this very step, so that nothing is left of the step or the episode before.
+        return {
+            "image": resize(np.max(screens, 0), self._size, self._size),
+            "reward": np.float32(reward),
+            "is_first": is_first,
+            "is_last": is_last,
+            "is_terminal": is_terminal,
+        }

@@ -1,0 +1,58 @@
+"""Tasks of the DeepMind Control Suite: joint angles, images, or both."""
+
+import elements
+import numpy as np
+
+from dreamfleet.envs.adapt import fit
+from dreamfleet.envs.contract import STEP_SPACES, Act, Env, Obs
+from dreamfleet.envs.dm_env import FromDmEnv
+from dreamfleet.envs.suites.names import check_name
+from dreamfleet.envs.suites.rendering import choose_renderer
+from dreamfleet.envs.wrappers import ActionRepeat, Wrapper
+from dreamfleet.errors import ConfigError
+
+CAMERAS = {"quadruped": 2}  # where the first camera does not show the robot well
+
+
+def make_dmc(
+    name: str,
+    seed: int,
+    size: int = 64,
+    repeat: int = 1,
+    proprio: bool = True,
+    image: bool = True,
+    camera: int = -1,
+) -> Env:
+    """A task named DOMAIN_TASK; `camera` -1 takes one that shows the robot."""
+    if not (proprio or image):
+        raise ConfigError("env.dmc.image", image, "leaves nothing to observe with env.dmc.proprio=False", "set one True")
+    if image:
+        choose_renderer(f"dmc_{name}")
+    from dm_control import suite  # it reads MUJOCO_GL when it is imported
+
+    tasks = {f"{domain}_{task}": (domain, task) for domain, task in suite.ALL_TASKS}
+    check_name("dmc", name, tasks)
+    domain, task = tasks[name]
+    control = suite.load(domain, task, task_kwargs={"random": seed % 2**32})
+    env: Env = ActionRepeat(FromDmEnv(control), repeat)
+    if image:
+        env = Camera(env, control.physics, size, CAMERAS.get(domain, 0) if camera == -1 else camera, proprio)
+    return fit(env, size)
+
+
+class Camera(Wrapper):
+    """Adds what a camera sees, beside the other observations or instead of them."""
+
+    def __init__(self, env: Env, physics, size: int, camera: int, keep_others: bool):
+        super().__init__(env)
+        self._render = lambda: physics.render(size, size, camera_id=camera)
+        kept = {k: s for k, s in env.obs_space.items() if keep_others or k in STEP_SPACES}
+        self._space = {**kept, "image": elements.Space(np.uint8, (size, size, 3))}
+
+    @property
+    def obs_space(self) -> dict[str, elements.Space]:
+        return self._space
+
+    def step(self, action: Act) -> Obs:
+        obs = {**self.env.step(action), "image": self._render()}
+        return {k: obs[k] for k in self._space}

@@ -1,0 +1,23 @@
+"""MiniGrid and BabyAI, seen as an image of what is before the agent; the text of the mission is left out."""
+
+import gymnasium
+import minigrid  # noqa: F401 (registers the tasks)
+from gymnasium.wrappers import FilterObservation
+from minigrid.wrappers import RGBImgPartialObsWrapper
+
+from dreamfleet.envs.contract import Env
+from dreamfleet.envs.gymnasium import FromGymnasium
+from dreamfleet.envs.suites.names import check_name
+from dreamfleet.envs.wrappers import ResizeImage
+
+PREFIXES = ("MiniGrid-", "BabyAI-")
+
+
+def make_minigrid(name: str, seed: int, size: int = 64) -> Env:
+    """A task by its registered id; `MiniGrid-` in front of it may be left out."""
+    ids = [task for task in gymnasium.registry if task.startswith(PREFIXES)]
+    name = name if name.startswith(PREFIXES) else f"MiniGrid-{name}"
+    check_name("minigrid", name, ids)
+    env = RGBImgPartialObsWrapper(gymnasium.make(name), tile_size=8)
+    env = FilterObservation(env, filter_keys=["image", "direction"])
+    return ResizeImage(FromGymnasium(env, seed), size, size)

@@ -1,0 +1,59 @@
+"""Procgen's games, with levels that are drawn anew for each episode."""
+
+import elements
+import numpy as np
+from procgen import ProcgenGym3Env  # pyright: ignore[reportMissingImports] (no extra can bring it, see the registry)
+from procgen.env import ENV_NAMES  # pyright: ignore[reportMissingImports]
+
+from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
+from dreamfleet.envs.images import resize
+from dreamfleet.envs.suites.names import check_name
+
+FORCE_RESET = -1  # an action that ends the episode at once
+
+
+def make_procgen(name: str, seed: int, size: int = 64, levels: int = 0, mode: str = "hard") -> "Procgen":
+    """A game; `levels` limits how many different ones there are, 0 does not."""
+    check_name("procgen", name, ENV_NAMES)
+    game = ProcgenGym3Env(1, name, num_levels=levels, distribution_mode=mode, rand_seed=seed % 2**31)
+    return Procgen(game, size)
+
+
+class Procgen:
+    """A game, which goes to the next level by itself: the last image of an episode is never shown.
+
+    Instead of it the one before is repeated.
+    """
+
+    def __init__(self, game, size: int):
+        self._game = game
+        self._size = size
+        self._image = self._look()
+        self._done = True
+        self._is_fresh = True  # at the start of a level
+        self.obs_space = {"image": elements.Space(np.uint8, (size, size, 3)), **STEP_SPACES}
+        self.act_space = {"action": elements.Space(np.int32, (), 0, game.ac_space.eltype.n), "reset": RESET_SPACE}
+
+    def step(self, action: dict) -> dict:
+        if self._done or action["reset"]:
+            if not self._is_fresh:
+                self._game.act(np.array([FORCE_RESET], np.int32))
+            self._image = self._look()
+            self._done, self._is_fresh = False, True
+            return self._obs(0.0, is_first=True)
+        self._game.act(np.array([action["action"]], np.int32))
+        reward, _, first = self._game.observe()
+        self._done = self._is_fresh = bool(first[0])
+        if not self._done:
+            self._image = self._look()
+        return self._obs(reward[0], is_last=self._done)
+
+    def close(self) -> None:
+        self._game.close()
+
+    def _look(self) -> np.ndarray:
+        return resize(self._game.observe()[1]["rgb"][0], self._size, self._size).copy()
+
+    def _obs(self, reward: float, is_first: bool = False, is_last: bool = False) -> dict:
+        flags = {"is_first": is_first, "is_last": is_last, "is_terminal": is_last}
+        return {"image": self._image, "reward": np.float32(reward), **flags}
