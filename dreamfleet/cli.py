@@ -15,6 +15,7 @@ from dreamfleet.errors import ConfigError, DreamfleetError
 COMMANDS = {
     "train": "train an agent, or resume a training run",
     "role": "join a running fleet from another machine",
+    "check-env": "step an environment and say what is wrong with it",
 }
 
 
@@ -56,7 +57,7 @@ def _dispatch(argv: list[str]) -> int:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
         if argv[:1] == [name]:
-            module = importlib.import_module(f"dreamfleet.commands.{name}")
+            module = importlib.import_module(f"dreamfleet.commands.{name.replace('-', '_')}")
             module.add_arguments(command)
             argv = _with_dashes(argv, module.FLAGS)
     args, words = parser.parse_known_args(argv)

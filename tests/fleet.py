@@ -14,7 +14,7 @@ import psutil
 from dreamfleet.launch.combined import combined
 from dreamfleet.launch.factories import Factories
 from dreamfleet.metrics import make_writers
-from dreamfleet.replay import MemoryReplay, consecutive_batches
+from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.roles.counts import CountsFile
 from dreamfleet.testing import CountingAgent, CountingEnv
 
@@ -55,10 +55,16 @@ def make_factories(
 ) -> Factories:
     """The factories of `combined`, in its order."""
     length = args.get("consec_train", 1) * args.batch_length + args.get("replay_context", 1)
-    make_replay = functools.partial(MemoryReplay, length, 5000)
+    make_train, make_eval = (functools.partial(make_store, args, length, mode) for mode in ("train", "eval"))
     make_stream = functools.partial(_make_stream, dict(args))
     make_logger = functools.partial(_make_logger, args.logdir)
-    return Factories(make_agent, make_replay, make_replay, make_env, make_env, make_stream, make_logger)
+    return Factories(make_agent, make_train, make_eval, make_env, make_env, make_stream, make_logger)
+
+
+def make_store(args: elements.Config, length: int, mode: str) -> Store:
+    """The store of a fleet, which holds all of its steps."""
+    directory = Path(args.logdir) / "replay" / mode if args.get("storage", "disk") == "disk" else None
+    return Store(length, 5000, directory=directory)
 
 
 def _make_stream(args: dict, replay, mode: str):

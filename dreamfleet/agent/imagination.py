@@ -19,8 +19,8 @@ def imagination_noise(rssm: RSSM, actor: Actor, key: jax.Array, horizon: int, ro
     return jax.random.uniform(latent_key, (horizon, rows, rssm.stoch)), actor.noise(action_key, (horizon, rows))
 
 
-def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[State, Actions]:
-    """States (H, N, ...) that follow the start (N, ...), and the actions (H, N, ...) that led to each of them.
+def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[jax.Array, Actions, State]:
+    """Features (H, N, F) of the states in which the actor acted, from the start on, its actions, and the last state.
 
     Products with the same input are one product: of `deter`, the input layers of prior, recurrence and actor; of
     `stoch`, those of recurrence and actor.
@@ -51,9 +51,9 @@ def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[State
         x = rssm.prior[0].finish(projected[:, borders[1] :])
         for layer in rssm.prior[1:]:
             x = layer(x)
-        state = State(deter, rssm.draw(rssm.prior_logits(x), latent_noise))
-        return (state, projected), (state, actions)
+        following = State(deter, rssm.draw(rssm.prior_logits(x), latent_noise))
+        return (following, projected), (state.features, actions)
 
-    horizon = len(noise[0])
-    _, outputs = jax.lax.scan(step, (start, start.deter @ from_deter), noise, unroll=min(UNROLL, horizon))
-    return outputs
+    unroll = min(UNROLL, len(noise[0]))
+    (last, _), (features, actions) = jax.lax.scan(step, (start, start.deter @ from_deter), noise, unroll=unroll)
+    return features, actions, last

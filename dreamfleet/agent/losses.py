@@ -42,7 +42,9 @@ def actor_loss(
 def critic_loss(
     value: TwoHot, target: jax.Array, slow_value: jax.Array, weight: jax.Array, slow_scale: float
 ) -> jax.Array:
-    """sg(weight) (nll(target) + scale * nll(slow value)), both targets as seen by the value's own scale."""
+    """sg(weight) (nll(target) + scale * nll(slow value)), both targets in the units that the value predicts."""
+    if slow_scale == 1.0:
+        return sg(weight) * value.loss(sg(target), sg(slow_value))
     return sg(weight) * (value.loss(sg(target)) + slow_scale * value.loss(sg(slow_value)))
 
 

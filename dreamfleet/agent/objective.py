@@ -1,7 +1,7 @@
 """The loss that an update minimises: world model on replayed data, actor and critic on imagined and replayed states."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import elements
 import equinox as eqx
@@ -112,38 +112,58 @@ def imagination_losses(
     K = min(config.imag_last or T, T)
     starts = jax.tree.map(lambda x: x[:, T - K :].reshape(B * K, -1), states)
     noise = imagination_noise(model.rssm, model.actor, key, config.imag_length, B * K)
-    imagined, actions = imagine(sg(model.rssm), sg(model.actor), sg(starts), noise)
-    first = starts.features if config.ac_grads else sg(starts.features)
-    features = jnp.concatenate([first[None], imagined.features], 0)
-    losses, returns, norms, metrics = actor_critic_losses(model, slow_critic, norms, features, actions, config)
+    features, actions, last = imagine(sg(model.rssm), sg(model.actor), sg(starts), noise)
+    if config.ac_grads:
+        features = features.at[0].set(starts.features)
+    losses, returns, norms, metrics = actor_critic_losses(
+        model, slow_critic, norms, features, last.features, actions, config
+    )
     losses = {name: loss.mean(0).reshape(B, K) for name, loss in losses.items()}
     return losses, returns[0].reshape(B, K), norms, metrics
 
 
 def actor_critic_losses(
-    model: Model, slow_critic: TwoHotHead, norms: Norms, features: jax.Array, actions: Arrays, config: elements.Config
+    model: Model,
+    slow_critic: TwoHotHead,
+    norms: Norms,
+    features: jax.Array,
+    last: jax.Array,
+    actions: Arrays,
+    config: elements.Config,
 ) -> tuple[Arrays, jax.Array, Norms, Arrays]:
-    """Losses (H, N) and returns (H, N) of sequences with features (H + 1, N, F) and actions (H, N, ...)."""
-    value, slow = model.critic(features), slow_critic(sg(features)).mean()
-    mean = value.mean()
-    baseline = sg(slow if config.slow_target else mean) * norms.values.scale + norms.values.offset
-    discount = 1.0 if config.contdisc else 1.0 - 1.0 / config.horizon
+    """Losses (H, N) and returns (H, N) of sequences with features (H, N, F), actions (H, N, ...) and last features (N, F).
+
+    The last state only ends the returns: it gets no loss.
+    """
+    H, N = features.shape[:2]
+    features = features.reshape(H * N, -1)  # weight gradients are products over one axis
+    actions = {key: value.reshape(H * N, *value.shape[2:]) for key, value in actions.items()}
+
+    def everywhere(predict: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        """A prediction without gradient for all states (H + 1, N)."""
+        return jnp.concatenate([predict(sg(features)).reshape(H, N), predict(last)[None]])
+
+    value = model.critic(features)
+    mean = jnp.concatenate([sg(value).mean().reshape(H, N), sg(model.critic)(last).mean()[None]])
+    slow = everywhere(lambda x: slow_critic(x).mean())
+    baseline = (slow if config.slow_target else mean) * norms.values.scale + norms.values.offset
     returns, weight = imagination_returns(
-        sg(model.reward)(sg(features)).mean(),
-        sg(model.cont)(sg(features)).prob,
+        everywhere(lambda x: sg(model.reward)(x).mean()),
+        everywhere(lambda x: sg(model.cont)(x).prob),
         baseline,
-        discount=discount,
+        discount=1.0 if config.contdisc else 1.0 - 1.0 / config.horizon,
         trace=config.trace,
     )
     advantage, return_norm, advantage_norm = advantages(returns, baseline[:-1], norms.returns, norms.advantages)
-    policy = model.actor(features[:-1])
-    entropies = {key: dist.entropy() for key, dist in policy.items()}
-    log_prob, entropy = model.actor.log_prob(policy, actions), _add(list(entropies.values()))
     value_norm = norms.values.update(returns)
     target = (returns - value_norm.offset) / value_norm.scale
+    policy = model.actor(features)
+    entropies = {key: dist.entropy() for key, dist in policy.items()}
+    log_prob, entropy = model.actor.log_prob(policy, actions), _add(list(entropies.values()))
+    flat_weight = weight[:-1].reshape(-1)
     losses = {
-        "policy": actor_loss(log_prob, entropy, advantage, weight[:-1], config.entropy_scale),
-        "value": critic_loss(TwoHot(value.logits[:-1]), target, slow[:-1], weight[:-1], config.slow_scale),
+        "policy": actor_loss(log_prob, entropy, advantage.reshape(-1), flat_weight, config.entropy_scale),
+        "value": critic_loss(value, target.reshape(-1), slow[:-1].reshape(-1), flat_weight, config.slow_scale),
     }
     metrics = {
         "return": returns.mean(),
@@ -153,6 +173,7 @@ def actor_critic_losses(
         "weight": weight.mean(),
         **{f"entropy/{key}": value.mean() for key, value in entropies.items()},
     }
+    losses = {name: loss.reshape(H, N) for name, loss in losses.items()}
     return losses, returns, Norms(return_norm, value_norm, advantage_norm), metrics
 
 

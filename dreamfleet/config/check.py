@@ -20,7 +20,6 @@ POSITIVE = (
     "report_length",
     "consec_train",
     "consec_report",
-    "replay.capacity",
     "run.envs_per_worker",
     "run.actor_threads",
     "run.backlog",
@@ -33,11 +32,34 @@ POSITIVE = (
     "run.keep",
     "env.dummy.length",
     "env.dummy.size",
+    "env.gym.size",
+    "env.gym.repeat",
+    "env.atari.size",
+    "env.atari.repeat",
+    "env.atari.length",
+    "env.atari100k.size",
+    "env.atari100k.repeat",
+    "env.atari100k.length",
+    "env.dmc.size",
+    "env.dmc.repeat",
+    "env.crafter.size",
+    "env.minigrid.size",
+    "env.memorymaze.size",
+    "env.procgen.size",
     "logger.fps",
 )
 NOT_NEGATIVE = (
     "seed",
     "replay_context",
+    "replay.capacity",
+    "replay.sync_every",
+    "replay.uniform",
+    "replay.recency",
+    "replay.recency_exponent",
+    "replay.priority",
+    "replay.priority_exponent",
+    "replay.priority_initial",
+    "replay.priority_max",
     "run.steps",
     "run.duration",
     "run.eval_envs",
@@ -45,12 +67,24 @@ NOT_NEGATIVE = (
     "run.report_every",
     "run.save_every",
     "run.max_restarts",
+    "env.gym.length",
+    "env.atari.noops",
+    "env.atari100k.noops",
+    "env.procgen.levels",
 )
 CHOICES = {
     "run.mode": ("parallel", "serial"),
     "run.transport": ("zmq", "portal"),
+    "replay.storage": ("disk", "ram"),
     "logger.outputs": ("jsonl", "tensorboard"),
+    "env.atari.actions": ("full", "needed"),
+    "env.atari.lives": ("unused", "discount", "reset"),
+    "env.atari100k.actions": ("full", "needed"),
+    "env.atari100k.lives": ("unused", "discount", "reset"),
+    "env.procgen.mode": ("easy", "hard", "extreme", "memory", "exploration"),
 }
+BLOCK_ROWS = 64  # that the replay gives to an environment at a time
+IMAGE_SIDES = range(48, 257, 16)  # what the image networks can take
 
 
 def check_config(config: elements.Config, listens: Iterable[str] | None = None) -> None:
@@ -64,6 +98,7 @@ def check_config(config: elements.Config, listens: Iterable[str] | None = None) 
     _check_names(config)
     _check_roles(config)
     _check_checkpoint(config)
+    _check_images(config)
     check_addresses(config, _listening(config) if listens is None else listens)
     _check_logdir(config.flat["logdir"])
 
@@ -98,11 +133,23 @@ def _check_lengths(config: Any) -> None:
         most = train // config.consec_report
         remedy = f"lower report_length to at most {most} or raise batch_length" if most else "lower consec_report"
         raise ConfigError("report_length", config.report_length, reason, remedy)
-    length = train + config.replay_context
-    needed = config.batch_size * length
-    if config.replay.capacity < needed:
-        reason = f"is below batch_size*length={config.batch_size}*{length}={needed}"
-        raise ConfigError("replay.capacity", config.replay.capacity, reason, "raise one or lower the other")
+    _check_replay(config.replay, config.batch_size, train + config.replay_context, config.run.envs)
+
+
+def _check_replay(replay: Any, batch_size: int, length: int, envs: int) -> None:
+    needed = batch_size * length
+    if 0 < replay.capacity < needed:
+        reason = f"is below batch_size*length={batch_size}*{length}={needed}"
+        raise ConfigError("replay.capacity", replay.capacity, reason, "raise one or lower the other")
+    needed = envs * (length + BLOCK_ROWS)
+    if 0 < replay.capacity < needed:
+        reason = f"leaves no room for a sequence of each of {envs} environments ({needed} steps)"
+        raise ConfigError("replay.capacity", replay.capacity, reason, "raise it, or lower run.envs")
+    if not replay.uniform + replay.recency + replay.priority:
+        reason = "leaves no way to choose sequences, as replay.recency and replay.priority are 0 too"
+        raise ConfigError("replay.uniform", replay.uniform, reason, "set one of them to 1")
+    if replay.priority_max > 1:
+        raise ConfigError("replay.priority_max", replay.priority_max, "is not a part", "give 0 to 1")
 
 
 def _check_names(config: Any) -> None:
@@ -112,7 +159,8 @@ def _check_names(config: Any) -> None:
         raise ConfigError("agent", config.agent, "is not of the form module:attr", remedy)
     if not config.task:
         raise ConfigError("task", config.task, "is empty", "name an environment, such as gym_CartPole-v1")
-    if ":" in config.task and not re.fullmatch(f"{name}:{name}", config.task):
+    gym_id = r"gym_[\w.]+:[\w./-]+"  # with the module that registers it
+    if ":" in config.task and not re.fullmatch(f"{name}:{name}|{gym_id}", config.task):
         remedy = "write a module and a name in it, or a task such as gym_CartPole-v1"
         raise ConfigError("task", config.task, "is not of the form module:attr", remedy)
     if "tensorboard" in config.logger.outputs and importlib.util.find_spec("tensorboardX") is None:
@@ -148,6 +196,14 @@ def _check_checkpoint(config: Any) -> None:
     except re.error as error:
         reason = f"is not a regular expression ({error})"
         raise ConfigError("run.from_checkpoint_regex", pattern, reason, "correct it, or use .* for all") from None
+
+
+def _check_images(config: Any) -> None:
+    for suite, options in config.env.items():
+        side = options.get("size", IMAGE_SIDES[0])
+        if suite != "dummy" and side not in IMAGE_SIDES:
+            reason = "is a size that the image networks cannot take"
+            raise ConfigError(f"env.{suite}.size", side, reason, "give 48 to 256, in steps of 16, such as 64")
 
 
 def _listening(config: Any) -> tuple[str, ...]:

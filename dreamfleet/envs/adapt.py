@@ -67,6 +67,4 @@ def _from_gymnasium(env: Any, seed: int | None, info: Sequence[str]) -> Env:
 @functools.cache  # once for each kind of image
 def _say_resized(images: tuple, size: int) -> None:
     shapes = ", ".join(f"'{key}' {shape}" for key, shape in images)
-    log.warning(
-        "the networks cannot take the image size of %s: images are resized to %d x %d (--env.gym.size)", shapes, size, size
-    )
+    log.warning("the networks cannot take images of %s: resized to %d x %d (--env.gym.size)", shapes, size, size)

@@ -78,7 +78,7 @@ def _join(spec: Any, action: Mapping[str, Any], name: str) -> Any:
 def _convert(key: str, spec: Any) -> elements.Space:
     dtype = np.dtype(spec.dtype)
     low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
-    if dtype == bool:
+    if dtype.kind == "b":
         return elements.Space(bool, spec.shape)
     if dtype.kind == "f":
         return elements.Space(np.float32, spec.shape, low, high)

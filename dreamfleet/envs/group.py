@@ -29,8 +29,8 @@ class Member(NamedTuple):
 class EnvGroup:
     """Owns the environments of one worker process.
 
-    An environment that raises is logged with its traceback, rebuilt and starts a new episode. One that cannot even start,
-    or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`.
+    An environment that raises is logged with its traceback, rebuilt and starts a new episode. One that cannot even
+    start, or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`.
     """
 
     def __init__(self, make_env: Callable[[int], Any], env_ids: Sequence[int]):

@@ -27,6 +27,7 @@ class Leaf:
         self.key = key
         self.space = _convert(source, entry)
         self._path = path
+        self._ndim = len(source.shape)
         self._source = source
         self._entry = entry
 
@@ -38,19 +39,18 @@ class Leaf:
         if isinstance(self._source, COUNTED):
             value = value - self._source.start
         if self._entry is not None:
-            lead = value.shape[: value.ndim - len(self._source.shape)]
-            value = value.reshape(*lead, -1)[..., self._entry]
+            value = value.reshape(*value.shape[: value.ndim - self._ndim], -1)[..., self._entry]
         if self.space.dtype == np.int32:
             value = np.clip(value, INT32.min, INT32.max)
         return value.astype(self.space.dtype, copy=False)
 
 
-def find_leaves(space: spaces.Space, name: str) -> list[Leaf]:
+def find_leaves(space: Any, name: str) -> list[Leaf]:
     """All leaves of a space; `name` is the key of a space that has no names of its own."""
     return list(_walk(space, name, ()))
 
 
-def is_image(space: spaces.Space) -> bool:
+def is_image(space: Any) -> bool:
     """Whether a space holds images, in any layout: bytes with their whole range in two or three dimensions."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
         return False
@@ -89,7 +89,7 @@ def _walk(space: Any, name: str, path: tuple) -> Iterator[Leaf]:
         yield Leaf(name, path, space)
     else:
         raise EnvError(
-            f"'{name}' has the space {space}, which cannot be turned into arrays of a fixed shape; wrap the environment "
+            f"'{name}' has the space {space}, which cannot become arrays of a fixed shape; wrap the environment "
             f"so that it has a {ACCEPTED} space there, or leaves it out (gymnasium.wrappers.FilterObservation)"
         )
 

@@ -16,8 +16,8 @@ from dreamfleet.errors import EnvError
 class FromGymnasiumVector:
     """Wraps a VectorEnv as `num_envs` environments: spaces are those of one, actions and observations have all of them.
 
-    Only the autoreset mode NEXT_STEP (Gymnasium's default) shows the last observation of an episode and the first of the
-    next as two steps, as the contract asks.
+    Only the autoreset mode NEXT_STEP (Gymnasium's default) shows the last observation of an episode and the first of
+    the next as two steps, as the contract asks.
     """
 
     def __init__(self, env: Any, seed: int | None = None, info: Iterable[str] | None = None):

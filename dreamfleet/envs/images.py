@@ -24,21 +24,31 @@ def is_channel_first(shape: tuple[int, ...]) -> bool:
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resizes uint8 images (..., H, W, C); a pixel of the result is the mean of the area that it covers."""
-    rows, columns = image.shape[-3:-1]
+    *lead, rows, columns, channels = image.shape
     if (rows, columns) == (height, width):
         return image
-    pixels, shares = _areas(rows, height)
-    tall = sum(share[:, None, None] * image[..., pixel, :, :] for pixel, share in zip(pixels, shares, strict=True))
-    pixels, shares = _areas(columns, width)
-    mean = sum(share[:, None] * tall[..., pixel, :] for pixel, share in zip(pixels, shares, strict=True))
-    return np.rint(mean).astype(np.uint8)
+    # Channels beside each other in the last dimension: NumPy is quick only where that is long.
+    flat = image.reshape(*lead, rows, columns * channels)
+    places, shares = _areas(rows, height, 1)
+    tall = _blend(flat, places, shares[:, :, None], -2)
+    wide = _blend(tall, *_areas(columns, width, channels), -1)
+    return np.rint(wide).astype(np.uint8).reshape(*lead, height, width, channels)
+
+
+def _blend(image: np.ndarray, places: np.ndarray, shares: np.ndarray, axis: int) -> np.ndarray:
+    total = shares[0] * image.take(places[0], axis)
+    for place, share in zip(places[1:], shares[1:], strict=True):
+        total += share * image.take(place, axis)
+    return total
 
 
 @functools.cache
-def _areas(old: int, new: int) -> tuple[np.ndarray, np.ndarray]:
-    """The old pixels [N, new] that each new one covers, N at most, and the share of it that each of them has."""
+def _areas(old: int, new: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """The N old places in a line [N, new * channels] that each new one covers, and the share that each has of it."""
     edges = np.arange(new + 1) * (old / new)
     pixels = np.floor(edges[:-1]) + np.arange(int(np.ceil(old / new)) + 1)[:, None]
     overlap = np.minimum(edges[1:], pixels + 1) - np.maximum(edges[:-1], pixels)
     shares = np.maximum(overlap, 0) * (new / old)
-    return np.minimum(pixels, old - 1).astype(np.intp), shares.astype(np.float32)
+    pixels = np.minimum(pixels, old - 1).astype(np.intp)
+    places = pixels[:, :, None] * channels + np.arange(channels)
+    return places.reshape(len(pixels), -1), np.repeat(shares, channels, 1).astype(np.float32)

@@ -31,7 +31,7 @@ EXTRAS = {
     "crafter": Extra("crafter", ("crafter",), "pip install 'dreamfleet[crafter]'"),
     "minigrid": Extra("minigrid", ("minigrid",), "pip install 'dreamfleet[minigrid]'"),
     "bsuite": Extra("bsuite", ("bsuite",), "pip install 'dreamfleet[bsuite]'"),
-    "memorymaze": Extra("memorymaze", ("memory_maze", "gym"), "pip install 'dreamfleet[memorymaze]'"),
+    "memorymaze": Extra("memorymaze", ("memory_maze", "gym"), "pip install 'dreamfleet[memory-maze]'"),
     "procgen": Extra("procgen", ("procgen", "gym3"), PROCGEN),
 }
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import elements
@@ -12,8 +13,10 @@ from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
-from dreamfleet.replay import Batch, MemoryReplay, Replay, consecutive_batches
+from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
 from dreamfleet.roles.options import sequence_length
+
+EVAL_STEPS = 10_000  # of evaluation data that are kept when no capacity is given
 
 
 class Factories(NamedTuple):
@@ -67,11 +70,36 @@ def make_config_env(config: elements.Config, index: int) -> Env:
     return make_env(config.task, derive_seed(config.seed, "env", index, 0), dict(config.env))
 
 
-def make_config_replay(config: elements.Config, mode: str) -> Replay:
+def make_config_replay(config: elements.Config, mode: str) -> Store:
     """The replay for training, or a smaller one for evaluation data."""
-    length = sequence_length(config_args(config))
-    capacity = config.replay.capacity if mode == "train" else max(config.replay.capacity // 10, 2 * length)
-    return MemoryReplay(length, capacity, derive_seed(config.seed, f"replay_{mode}", 0, 0))
+    options, length = config.replay, sequence_length(config_args(config))
+    is_train = mode == "train"
+    selection = Selection(
+        uniform=options.uniform,
+        recency=options.recency,
+        priority=options.priority,
+        recency_exponent=options.recency_exponent,
+        exponent=options.priority_exponent,
+        initial=options.priority_initial,
+        max_fraction=options.priority_max,
+        zero_on_sample=options.priority_zero,
+    )
+    return Store(
+        length,
+        options.capacity if is_train else max(options.capacity // 10 or EVAL_STEPS, 2 * length),
+        directory=replay_directory(config) / mode if options.storage == "disk" else None,
+        steps=config.run.steps,
+        selection=selection if is_train else None,
+        online=options.online and is_train,
+        sync_every=options.sync_every,
+        truncates=config.run.mode == "serial",
+        seed=derive_seed(config.seed, f"replay_{mode}", 0, 0),
+    )
+
+
+def replay_directory(config: elements.Config) -> Path:
+    """Where the steps are kept on disk, with a directory each for training and evaluation."""
+    return Path(config.replay.directory or f"{config.logdir}/replay").expanduser().absolute()
 
 
 def make_config_stream(config: elements.Config, replay: Replay, mode: str) -> Iterator[Batch]:

@@ -3,6 +3,8 @@
 All are computed in float32. Leading axes are batch axes; events are summed over.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -124,26 +126,56 @@ class TwoHot(eqx.Module):
         middle = weighted[..., half : len(self.bins) - half].sum(-1)
         return middle + pairs.sum(-1)
 
-    def loss(self, target: jax.Array) -> jax.Array:
-        """Cross-entropy to the two-hot target: -sum(two_hot * log_softmax(logits))."""
-        return -(two_hot(target, self.bins) * jax.nn.log_softmax(self.logits)).sum(-1)
+    def loss(self, *targets: jax.Array) -> jax.Array:
+        """Cross-entropy to the two-hot target, summed over the targets if there are several."""
+        return _two_hot_loss(self.logits, targets)
 
 
 def two_hot(target: jax.Array, bins: np.ndarray) -> jax.Array:
-    """Weights over the bins: linear between the two nearest ones, which are hit exactly at their own values."""
+    """Weights over the bins: linear between the two nearest ones, all on the outermost beyond the range.
+
+    The weight of a bin is a hat over its neighbours: min((t - left) / gap, (right - t) / gap), cut to [0, 1]. That needs
+    neither search nor gather. Between two bins at the same place, the target belongs to the right one.
+    """
+    gaps = np.diff(bins)
+    # A gap of zero is a step, reached at its place; beyond the outermost bins there is no slope at all.
+    slopes = np.where(gaps > 0, 1.0 / np.maximum(gaps, 1e-30), 1e30)
+    rising = _float32(0.0, bins[:-1]), _float32(0.0, slopes), _float32(1.0, gaps == 0)
+    falling = _float32(bins[1:], 0.0), _float32(slopes, 0.0), _float32(0.0 * gaps, 1.0)
     target = target.astype(jnp.float32)[..., None]
-    below = jnp.clip((bins <= target).sum(-1) - 1, 0, len(bins) - 1)
-    above = jnp.clip(len(bins) - (bins > target).sum(-1), 0, len(bins) - 1)
-    table = jnp.asarray(bins)
-    to_below = jnp.abs(table[below] - target[..., 0])
-    to_above = jnp.abs(table[above] - target[..., 0])
-    is_same = below == above
-    to_below, to_above = jnp.where(is_same, 1.0, to_below), jnp.where(is_same, 1.0, to_above)
-    total = to_below + to_above
-    index = jnp.arange(len(bins))
-    low = (index == below[..., None]) * (to_above / total)[..., None]
-    high = (index == above[..., None]) * (to_below / total)[..., None]
-    return low + high
+    from_left = (target - rising[0]) * rising[1] + rising[2]
+    from_right = (falling[0] - target) * falling[1] + falling[2]
+    return jnp.clip(jnp.minimum(from_left, from_right), 0.0, 1.0)
+
+
+def _float32(*parts: np.ndarray | float) -> np.ndarray:
+    return np.concatenate([np.atleast_1d(part) for part in parts]).astype(np.float32)
+
+
+@jax.custom_vjp
+def _two_hot_loss(logits: jax.Array, targets: tuple[jax.Array, ...]) -> jax.Array:
+    """sum_i (logsumexp(logits) - sum(two_hot(target_i) * logits)), in one pass over the logits."""
+    weights = _summed_weights(logits, targets)
+    return len(targets) * jax.nn.logsumexp(logits, -1) - (weights * logits).sum(-1)
+
+
+def _two_hot_forward(logits: jax.Array, targets: tuple[jax.Array, ...]) -> tuple:
+    return _two_hot_loss(logits, targets), (logits, targets)
+
+
+def _two_hot_backward(residuals: tuple, gradient: jax.Array) -> tuple:
+    # Everything is computed again from the logits: cheaper than to keep arrays of their size.
+    logits, targets = residuals
+    error = len(targets) * jax.nn.softmax(logits) - _summed_weights(logits, targets)
+    return gradient[..., None] * error, jax.tree.map(jnp.zeros_like, targets)
+
+
+def _summed_weights(logits: jax.Array, targets: tuple[jax.Array, ...]) -> jax.Array:
+    bins = symexp_bins(logits.shape[-1])
+    return functools.reduce(jnp.add, [two_hot(target, bins) for target in targets])
+
+
+_two_hot_loss.defvjp(_two_hot_forward, _two_hot_backward)
 
 
 def symlog_error(prediction: jax.Array, target: jax.Array, event: int) -> jax.Array:

@@ -2,9 +2,8 @@
 
 from dreamfleet.replay.contract import Batch, Replay
 from dreamfleet.replay.limiter import Limiter
-from dreamfleet.replay.memory import MemoryReplay
 from dreamfleet.replay.selectors import Selection
 from dreamfleet.replay.store import Store
 from dreamfleet.replay.streams import consecutive_batches
 
-__all__ = ["Batch", "Limiter", "MemoryReplay", "Replay", "Selection", "Store", "consecutive_batches"]
+__all__ = ["Batch", "Limiter", "Replay", "Selection", "Store", "consecutive_batches"]

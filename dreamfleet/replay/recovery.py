@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dreamfleet.replay.blocks import Blocks, Items
+from dreamfleet.replay.blocks import Blocks
 from dreamfleet.replay.segment import BLOCK_ROWS, Segment
+
+Slots = Iterable[tuple[int, Segment]]  # segments with the slots that they are in
+
+_LINK = np.dtype([("worker", np.int64), ("stream", np.uint64), ("index", np.int64), ("block", np.int64)])
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +32,7 @@ def clean(segment: Segment, committed: int) -> None:
     numbers = segment.numbers
     if (numbers > committed).any():
         numbers[numbers > committed] = 0
-    table = numbers.reshape(-1, BLOCK_ROWS)
-    filled = count_filled(segment)
+    table, filled = numbers.reshape(-1, BLOCK_ROWS), count_filled(segment, committed)
     if not ((table > 0) == (np.arange(BLOCK_ROWS) < filled[:, None])).all():
         raise ValueError("a block has unused rows between used ones")
     if not ((table[:, 1:] > table[:, :-1]) | (table[:, 1:] == 0)).all():
@@ -40,66 +43,57 @@ def clean(segment: Segment, committed: int) -> None:
         raise ValueError("a block does not fit its stream")
 
 
-def count_filled(segment: Segment) -> np.ndarray:
-    """Rows in each block."""
-    return np.count_nonzero(segment.numbers.reshape(-1, BLOCK_ROWS), 1)
+def count_filled(segment: Segment, committed: int) -> np.ndarray:
+    """Committed rows in each block."""
+    table = segment.numbers.reshape(-1, BLOCK_ROWS)
+    return np.count_nonzero((table > 0) & (table <= committed), 1)
 
 
-def restore(segments: Iterable[tuple[int, Segment]], blocks: Blocks, items: Items) -> list[Stream]:
-    """Fills `blocks` and `items` from segments (with their slots); returns the newest stream of each environment."""
-    table = _read_owners(segments, blocks)
-    if not len(table):
-        return []
+def link(segments: Slots, committed: int, blocks: Blocks) -> list[np.ndarray]:
+    """Fills `blocks` from segments; returns the chains of blocks, in order, with whom they belong to."""
+    table = np.concatenate([np.empty(0, _LINK), *(_read_owners(*entry, committed, blocks) for entry in segments)])
     table = table[np.lexsort((table["index"], table["stream"]))]
-    filled = blocks.filled[table["block"]]
-    follows = (
-        (table["stream"][1:] == table["stream"][:-1])
-        & (table["index"][1:] == table["index"][:-1] + 1)
-        & (filled[:-1] == BLOCK_ROWS)
-    )
-    blocks.next[table["block"][:-1][follows]] = table["block"][1:][follows]
-    blocks.previous[table["block"][1:][follows]] = table["block"][:-1][follows]
-    items.add(_order_items(table["block"], segments, blocks))
-    return _newest_streams(table, filled, np.flatnonzero(~follows) + 1)
+    before, after = table[:-1], table[1:]
+    follows = (before["stream"] == after["stream"]) & (before["index"] + 1 == after["index"])
+    follows &= blocks.filled[before["block"]] == BLOCK_ROWS
+    blocks.next[before["block"][follows]] = after["block"][follows]
+    blocks.previous[after["block"][follows]] = before["block"][follows]
+    return np.split(table, np.flatnonzero(~follows) + 1) if len(table) else []
 
 
-def _read_owners(segments: Iterable[tuple[int, Segment]], blocks: Blocks) -> np.ndarray:
-    kind = [("worker", np.int64), ("stream", np.uint64), ("index", np.int64), ("block", np.int64)]
-    tables = []
-    for slot, segment in segments:
-        first = slot * segment.layout.blocks
-        filled = count_filled(segment)
-        blocks.filled[first : first + len(filled)] = filled
-        used = np.flatnonzero(filled)
-        table = np.empty(len(used), kind)
-        for name in ("worker", "stream", "index"):
-            table[name] = segment.owners[name][used]
-        table["block"] = first + used
-        tables.append(table)
-    return np.concatenate(tables) if tables else np.empty(0, kind)
-
-
-def _order_items(used: np.ndarray, segments: Iterable[tuple[int, Segment]], blocks: Blocks) -> np.ndarray:
+def find_items(segments: Slots, blocks: Blocks) -> np.ndarray:
     """The places where sequences begin, ordered by the number of their last row."""
+    used = np.flatnonzero(blocks.filled)
     starts = blocks.count_starts(blocks.follow(used))
-    ends = np.cumsum(starts)
-    rows = np.arange(ends[-1]) - np.repeat(ends - starts, starts)
-    places = np.repeat(used, starts) * BLOCK_ROWS + rows
-    last = rows + blocks.length - 1
-    block = np.repeat(used, starts)
+    rows = np.arange(starts.sum()) - np.repeat(np.cumsum(starts) - starts, starts)
+    first = np.repeat(used, starts)
+    last, position = first, rows + blocks.length - 1
     for hop in range(blocks.reach):
-        block = np.where(last >= (hop + 1) * BLOCK_ROWS, blocks.next[block], block)
-    last_places = block * BLOCK_ROWS + last % BLOCK_ROWS
+        last = np.where(position >= (hop + 1) * BLOCK_ROWS, blocks.next[last], last)
     numbers = np.zeros(len(blocks.filled) * BLOCK_ROWS, np.uint64)
     for slot, segment in segments:
         numbers[slot * segment.layout.rows :][: segment.layout.rows] = segment.numbers
-    return places[np.argsort(numbers[last_places], kind="stable")]
+    order = np.argsort(numbers[last * BLOCK_ROWS + position % BLOCK_ROWS], kind="stable")
+    return (first * BLOCK_ROWS + rows)[order]
 
 
-def _newest_streams(table: np.ndarray, filled: np.ndarray, breaks: np.ndarray) -> list[Stream]:
+def newest_streams(chains: Iterable[np.ndarray], blocks: Blocks) -> dict[int, Stream]:
+    """The stream of each environment that its next row belongs to."""
     newest: dict[int, Stream] = {}
-    for part, rows in zip(np.split(table, breaks), np.split(filled, breaks), strict=True):
-        worker, number, index = int(part["worker"][0]), int(part["stream"][0]), int(part["index"][-1]) + 1
+    for chain in chains:
+        worker, number, index = int(chain["worker"][0]), int(chain["stream"][0]), int(chain["index"][-1]) + 1
         if worker not in newest or (number, index) > (newest[worker].number, newest[worker].index):
-            newest[worker] = Stream(worker, number, index, deque(part["block"].tolist()), int(rows.sum()))
-    return list(newest.values())
+            rows = int(blocks.filled[chain["block"]].sum())
+            newest[worker] = Stream(worker, number, index, deque(chain["block"].tolist()), rows)
+    return newest
+
+
+def _read_owners(slot: int, segment: Segment, committed: int, blocks: Blocks) -> np.ndarray:
+    first, filled = slot * segment.layout.blocks, count_filled(segment, committed)
+    blocks.filled[first : first + len(filled)] = filled
+    used = np.flatnonzero(filled)
+    table = np.empty(len(used), _LINK)
+    for name in ("worker", "stream", "index"):
+        table[name] = segment.owners[name][used]
+    table["block"] = first + used
+    return table

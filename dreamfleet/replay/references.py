@@ -30,7 +30,7 @@ class Reader:
         self._segments: dict[bytes, Segment] = {}
 
     def read(self, batch: Batch, paths: dict[str, str], oldest: int) -> Batch | None:
-        """The rows that a batch of references stands for, or None if some are gone; `oldest` is the lowest live serial."""
+        """The rows that references stand for, or None if some are gone; `oldest` is the lowest serial that is not."""
         ids = batch["stepid"]
         _, serials, rows = split_step_ids(ids.reshape(-1, STEP_ID_BYTES))
         store_id = ids.reshape(-1, STEP_ID_BYTES)[0, :8].tobytes()

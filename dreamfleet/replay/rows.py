@@ -13,7 +13,7 @@ from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.gather import split_step_ids
 from dreamfleet.replay.pool import SegmentPool
 from dreamfleet.replay.ram import RamFiles
-from dreamfleet.replay.recovery import Stream, clean, count_filled, restore
+from dreamfleet.replay.recovery import Stream, clean, find_items, link, newest_streams
 from dreamfleet.replay.segment import BLOCK_ROWS, Segment
 from dreamfleet.replay.space import Geometry
 
@@ -175,12 +175,15 @@ class Rows:
 
     def _restore(self, is_whole: bool) -> None:
         segments = [(serial % self.pool.slots, segment) for serial, segment in self.pool.live.items()]
-        self._streams = {stream.worker: stream for stream in restore(segments, self.blocks, self.items)}
+        chains = link(segments, self._state.committed, self.blocks)
+        self.items.add(find_items(segments, self.blocks))
+        self._streams = newest_streams(chains, self.blocks)
         for stream in self._streams.values():
             stream.is_broken = not is_whole
         if segments:
-            slot, segment = segments[-1]
-            self._free = deque((slot * self.layout.blocks + np.flatnonzero(count_filled(segment) == 0)).tolist())
+            first = segments[-1][0] * self.layout.blocks
+            unused = np.flatnonzero(self.blocks.filled[first : first + self.layout.blocks] == 0)
+            self._free = deque((first + unused).tolist())
 
     def _parts(self, places: np.ndarray) -> Iterator[tuple[Segment, np.ndarray, slice]]:
         """The segments that places are in, with the rows there and the part of the places."""

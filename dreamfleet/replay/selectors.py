@@ -24,11 +24,14 @@ class Selection:
     max_fraction: float = 0.5
     zero_on_sample: bool = True
 
+    def __post_init__(self) -> None:
+        fractions = (self.uniform, self.recency, self.priority)
+        if not all(fraction >= 0 for fraction in fractions) or not sum(fractions):
+            raise ReplayError(f"fractions {fractions} of uniform, recency, priority must be >= 0, and not all 0")
+
     @property
     def fractions(self) -> np.ndarray:
         fractions = np.array([self.uniform, self.recency, self.priority], np.float64)
-        if (fractions < 0).any() or not fractions.sum() > 0:
-            raise ReplayError(f"fractions {fractions.tolist()} of uniform, recency, priority must be >= 0, not all 0")
         return fractions / fractions.sum()
 
 

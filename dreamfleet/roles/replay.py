@@ -63,15 +63,16 @@ class ReplayRole:
         self._logdir, self._keep, self._is_joined = args.logdir, args.keep, args.is_joined
         self._file = CountsFile(Path(args.logdir) / "replay" / "counts")
         kept = self._file.read()
-        self._marks = dict.fromkeys(("train", "eval"), Mark(kept.actor, kept.sequence))  # the last committed batches
-        for mode in self._marks:
-            if isinstance(
-                self._replays[mode], Store
-            ):  # written with the rows, which the file is behind of after a kill
+        self._mark = Mark(kept.actor, kept.sequence)  # the last batch that was committed
+        self._marks: dict[str, Mark] = dict.fromkeys(("train", "eval"), self._mark)
+        for mode in ("train", "eval"):
+            if isinstance(self._replays[mode], Store):
+                # Committed with the rows; after a kill the file may be behind it.
                 inserts, self._marks[mode] = read_note(self._replays[mode].note)
                 kept.inserts = max(kept.inserts, inserts)
         self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
         self._duplicates = 0
+        self._referred = 0  # batches handed out as references
         self._without_references: set[str] = set()  # modes whose streams look at more than step ids
         self.limiter = Limiter(
             lambda: len(train),
@@ -113,9 +114,9 @@ class ReplayRole:
         for mode, mask in masks.items():
             count = int(mask.sum()) if mode == "train" else 0
             _insert(self._replays[mode], rows, env_ids, mask, make_note(self.limiter.inserts + count, mark))
-            self._marks[mode] = mark
+            self._mark = self._marks[mode] = mark
             self.limiter.inserted(count)
-        self._write_counts(mark)
+        self._write_counts()
         return rpc.Reply({}, self.counts())
 
     def sample_batch(self, mode: str, _: Any, meta: dict) -> rpc.Reply:
@@ -127,14 +128,15 @@ class ReplayRole:
         """
         if "updates" in meta:
             self.limiter.set_samples(meta["updates"] * self._batch_size)
-            self._streams.clear()  # chunks that continue a sequence are of no use to a learner that starts
+            for is_near in (True, False):  # chunks that continue a sequence are of no use to a learner that starts
+                self._streams.pop((mode, is_near), None)
         is_again = bool(meta.get("again")) and len(self._replays[mode]) > 0
         if not is_again and not self._wait_batch(mode, meta.get("wait_s")):
             return rpc.Reply({}, {**self.counts(), "is_pending": True})
         batch, place = self._next_batch(mode, self._is_near(mode, meta.get("reader")))
         if mode == "train" and not is_again:
             self.limiter.sampled(self._batch_size)
-            self._write_counts(self._marks["train"])
+            self._write_counts()
         return rpc.Reply(batch, {**self.counts(), **place})
 
     def update(self, data: Any, _: dict) -> dict:
@@ -164,7 +166,11 @@ class ReplayRole:
         }
 
     def stats(self) -> dict[str, float]:
-        stats = {**self.counts(), "duplicates": self._duplicates}
+        stats: dict[str, float] = {
+            **self.counts(),
+            "duplicates": self._duplicates,
+            "reference_batches": self._referred,
+        }
         for mode in ("train", "eval"):
             stats |= {f"{mode}/{k}": v for k, v in self._replays[mode].stats().items()}
         return stats
@@ -175,9 +181,9 @@ class ReplayRole:
                 self._replays[mode].close()
         self._file.close()
 
-    def _write_counts(self, mark: Mark) -> None:
+    def _write_counts(self) -> None:
         with self._lock:
-            self._file.write(Counts(self.limiter.inserts, self.limiter.samples, *mark))
+            self._file.write(Counts(self.limiter.inserts, self.limiter.samples, *self._mark))
 
     def _is_near(self, mode: str, reader: Any) -> bool:
         """Whether a reader can map the segments of the replay, and would have to."""
@@ -195,7 +201,9 @@ class ReplayRole:
             return next(self._streams[mode, False]), {}
         try:
             batch = next(self._streams[mode, True])
-            return batch, {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
+            place = {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
+            self._referred += 1
+            return batch, place
         except (KeyError, AttributeError):
             log.info("the stream needs to see rows: they are sent to the learner, although it could map them")
             self._without_references.add(mode)

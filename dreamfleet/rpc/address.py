@@ -78,7 +78,7 @@ def connect_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    return host in ("", "localhost", "::1") or host.startswith("127.")
+    return host in ("", "localhost", "[::1]") or host.startswith("127.")
 
 
 def remove_stale_socket(addr: str) -> None:

@@ -1,11 +1,12 @@
 """The client's side of the interface: calls in flight, deadlines, and what a lost connection does to calls.
 
-An engine subclasses `Client`: it sends what `_submit` gives it, and reports through `_finish`, `_note_connected` and
-`_note_lost`, from a thread of its own unless it overrides how to wait.
+An engine subclasses `Client`: it sends what `_submit` gives it, and reports through `_finish`, `_note_connected`,
+`_note_lost` and `_fail_lost`, from a thread of its own unless it overrides how to wait.
 """
 
 import abc
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ class Client(abc.ABC):
         self.connections = 0  # how often a connection was made
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
+        self._waiters = 0  # threads that wait for a change
         self._max_inflight = max_inflight
         self._inflight: dict[int, Future] = {}  # by number, in the order of the calls
         self._numbers = itertools.count()
@@ -52,7 +54,7 @@ class Client(abc.ABC):
 
         After a lost connection a call with `repeat` is sent again; the future of any other raises `Disconnected`.
         """
-        deadline = None if deadline_s is None else time.monotonic() + deadline_s
+        deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
         number = next(self._numbers)
         future = Future(self, number, method, self._encode(number, method, data, meta), repeat, deadline)
         while not self._enter(future):
@@ -62,7 +64,7 @@ class Client(abc.ABC):
 
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         """Blocks until there is a connection; returns whether there is one."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with lifecycle.waiting(f"{self.peer}: connection"):
             self._block(lambda: self.connected or self._is_closed, until)
         return self.connected
@@ -107,11 +109,9 @@ class Client(abc.ABC):
 
     def wait_for(self, future: Future, timeout_s: float | None) -> None:
         """Blocks until the future is done; raises `DeadlineExceeded` after `timeout_s` or its own deadline."""
-        limits = [] if timeout_s is None else [time.monotonic() + timeout_s]
-        limits += [] if future.deadline is None else [future.deadline]
-        until = min(limits, default=None)
-        soon = time.monotonic() + _BRIEF_S
-        if self._await(future, soon if until is None else min(soon, until)):
+        now = time.monotonic()
+        until = future.deadline if timeout_s is None else min(future.deadline, now + timeout_s)
+        if self._await(future, min(until, now + _BRIEF_S)):
             return
         with lifecycle.waiting(f"{self.peer}.{future.method}"):
             if self._await(future, until):
@@ -119,16 +119,20 @@ class Client(abc.ABC):
         seconds = time.monotonic() - future.started
         state = "" if self.connected else ", and there is no connection"
         error = DeadlineExceeded(f"{self.peer}.{future.method} has not answered for {seconds:.1f} s{state}")
-        if future.deadline is None or time.monotonic() < future.deadline:
+        if time.monotonic() < future.deadline:
             raise error
         self._finish(future.number, error)
 
-    def _await(self, future: Future, until: float | None) -> bool:
-        return future.wait(None if until is None else until - time.monotonic())
+    def _await(self, future: Future, until: float) -> bool:
+        return future.wait(until)
 
-    def _block(self, is_ready: Callable[[], bool], until: float | None) -> bool:
+    def _block(self, is_ready: Callable[[], bool], until: float) -> bool:
         with self.lock:
-            return self._changed.wait_for(is_ready, None if until is None else until - time.monotonic())
+            self._waiters += 1
+            try:
+                return self._changed.wait_for(is_ready, None if until == math.inf else until - time.monotonic())
+            finally:
+                self._waiters -= 1
 
     def _enter(self, future: Future) -> bool:
         """Puts a call in flight if there is room for it."""
@@ -144,12 +148,14 @@ class Client(abc.ABC):
         return len(self._inflight) < self._max_inflight
 
     def _wait_for_room(self, future: Future) -> None:
-        for other in list(self._inflight.values()):
-            if other.deadline is not None and other.deadline <= time.monotonic():
+        others = list(self._inflight.values())
+        for other in others:
+            if other.deadline <= time.monotonic():
                 self._finish(other.number, DeadlineExceeded(f"{self.peer}.{other.method} did not answer in time"))
         with lifecycle.waiting(f"{self.peer}: room for {future.method}"):
-            self._block(lambda: self._has_room() or self._is_closed, future.deadline)
-        if future.deadline is not None and future.deadline <= time.monotonic() and not self._has_room():
+            until = min([future.deadline, *[other.deadline for other in others]])
+            self._block(lambda: self._has_room() or self._is_closed, until)
+        if future.deadline <= time.monotonic() and not self._has_room():
             seconds = time.monotonic() - future.started
             reason = f"{self._max_inflight} calls of {self.peer} are unanswered"
             raise DeadlineExceeded(f"{self.peer}: no room for {future.method} within {seconds:.1f} s, {reason}")
@@ -163,7 +169,8 @@ class Client(abc.ABC):
                     future.settle(outcome, None)
                 else:
                     future.settle(None, outcome.to_error() if isinstance(outcome, Failure) else outcome)
-                self._changed.notify_all()
+                if self._waiters:
+                    self._changed.notify_all()
         if future is None:
             self._counters.add("late_replies")
             return
@@ -176,14 +183,19 @@ class Client(abc.ABC):
             self.connections += 1
             self._changed.notify_all()
 
-    def _note_lost(self) -> list[Future]:
-        """Fails the calls that were lost with the connection; returns those to send again, oldest first."""
+    def _note_lost(self) -> tuple[list[Future], list[Future]]:
+        """The calls that were lost with the connection: those to send again, oldest first, and those that fail.
+
+        The engine calls this under the lock that it sends with, and `_fail_lost` without it.
+        """
         with self.lock:
             self.connected = False
             lost = [future for future in self._inflight.values() if future.is_sent]
         for future in lost:
             future.is_sent = False
-            if not future.repeat:
-                self._counters.add("lost_calls")
-                self._finish(future.number, Disconnected(f"{self.peer} was lost during {future.method}"))
-        return [future for future in lost if future.repeat]
+        return [future for future in lost if future.repeat], [future for future in lost if not future.repeat]
+
+    def _fail_lost(self, futures: list[Future]) -> None:
+        for future in futures:
+            self._counters.add("lost_calls")
+            self._finish(future.number, Disconnected(f"{self.peer} was lost during {future.method}"))

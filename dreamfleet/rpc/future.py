@@ -1,6 +1,7 @@
 """The answer to a call that is on its way."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ class Future:
         *("deadline", "is_sent", "method", "number", "payload", "repeat", "started"),
     )
 
-    def __init__(self, client: "Client", number: int, method: str, payload: Any, repeat: bool, deadline: float | None):
+    def __init__(self, client: "Client", number: int, method: str, payload: Any, repeat: bool, deadline: float):
         self.number = number
         self.method, self.payload, self.repeat, self.deadline = method, payload, repeat, deadline
         self.is_sent = False
@@ -81,8 +82,8 @@ class Future:
     def is_settled(self) -> bool:
         return self._is_done
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Blocks until another thread settles it; returns whether it did."""
-        if self._gate.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+    def wait(self, until: float) -> bool:
+        """Blocks until another thread settles it, up to a monotonic time or infinity; returns whether it did."""
+        if self._gate.acquire(timeout=-1 if until == math.inf else max(0.0, until - time.monotonic())):
             self._gate.release()
         return self._is_done

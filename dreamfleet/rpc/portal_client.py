@@ -25,7 +25,7 @@ class PortalClient(Client):
         host, port = address.split_host(addr)
         handshake = portal_guard.HANDSHAKE if address.is_loopback(host) else load_key(key_file, addr).token()
         self._has_meta = has_meta
-        self._send_lock = threading.RLock()  # callbacks of futures may call again
+        self._send_lock = threading.Lock()
         portal_guard.adopt_thread()
         self._socket = portal_guard.ClientSocket(
             f"{address.connect_host(host)}:{port}", name, start=False, logging=False, handshake=handshake
@@ -66,8 +66,8 @@ class PortalClient(Client):
 
     def _on_lost(self) -> None:
         with self._send_lock:
-            if self.connected:
-                self._note_lost()
+            _, lost = self._note_lost()
+        self._fail_lost(lost)
 
     def _read(self, message: memoryview) -> None:
         self._socket.recv(timeout=0)  # the library also queues the message

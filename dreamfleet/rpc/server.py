@@ -170,7 +170,8 @@ class Server(abc.ABC):
 
     def _join(self, threads: list[threading.Thread]) -> None:
         deadline = time.monotonic() + _JOIN_S
-        for thread in threads:
+        others = [thread for thread in threads if thread is not threading.current_thread()]
+        for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in threads):
+        if any(thread.is_alive() for thread in others):
             self._limited_log.warning("join", f"a handler is still at work {_JOIN_S:.0f} s after close")

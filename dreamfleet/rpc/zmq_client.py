@@ -1,7 +1,6 @@
 """The ZeroMQ engine of the client, with a thread that reads answers or (`InlineZmqClient`) without."""
 
 import collections
-import contextlib
 import math
 import threading
 import time
@@ -31,10 +30,11 @@ class ZmqClient(Client):
         endpoint = zmq_socket.make_endpoint(addr, is_server=False)
         key = None if address.is_ipc(addr) else load_key(key_file, addr)
         self._context = zmq.Context()
-        self._socket = zmq_socket.make_socket(self._context, zmq.DEALER)
+        self._socket = zmq_socket.make_socket(self._context, zmq.DEALER, endpoint)
         self._socket.immediate = True  # nothing is queued for a server that is not there: the outbox is ours
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = _RECONNECT_MS, _RECONNECT_MAX_MS
         self._socket.rcvtimeo = _RECONNECT_MS
+        self._has_key = key is not None
         if key:
             self._socket.curve_serverkey, self._socket.curve_publickey = key.public, key.public
             self._socket.curve_secretkey = key.secret
@@ -77,6 +77,8 @@ class ZmqClient(Client):
             try:
                 if not self._turn():
                     zmq_socket.wait(self._poll, self._wakeup, math.inf)
+            except zmq.ContextTerminated:
+                return
             except Exception as error:
                 self._limited_log.error(f"io/{type(error).__name__}", f"error in the I/O thread: {error!r}")
         self._destroy()
@@ -117,8 +119,11 @@ class ZmqClient(Client):
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._note_connected()
         elif event == zmq.EVENT_DISCONNECTED and self.connected:
-            self._outbox.extendleft(reversed(self._note_lost()))
-        elif event & zmq_socket.HANDSHAKE_FAILED:
+            with self._socket_lock:  # a call that goes out right now is either lost, or not sent yet
+                again, lost = self._note_lost()
+                self._outbox.extendleft(reversed(again))
+            self._fail_lost(lost)
+        elif event & zmq_socket.HANDSHAKE_FAILED and self._has_key:
             self._limited_log.warning("handshake", f"{self.peer} refused the connection: is the key file the same?")
 
     def _send_calls(self) -> bool:
@@ -165,30 +170,27 @@ class InlineZmqClient(ZmqClient):
         self._last_turn = time.monotonic()
         return super()._turn()
 
-    def _await(self, future: Future, until: float | None) -> bool:
+    def _await(self, future: Future, until: float) -> bool:
         with self._turn_lock:
             # Most answers come soon, and waiting for them in the socket is the fastest way.
-            if (
-                future.is_sent
-                and not self._is_closed
-                and (until is None or until - time.monotonic() > _RECONNECT_MS / 1000)
-            ):
-                with contextlib.suppress(zmq.Again):
+            if future.is_sent and not self._is_closed and until - time.monotonic() > _RECONNECT_MS / 1000:
+                try:
                     self._read_answer(zmq_socket.receive(self._socket, 0))
                     self._last_turn = time.monotonic()
+                except zmq.Again:
+                    pass
             return self._turn_until(future.is_settled, until)
 
-    def _block(self, is_ready: Callable[[], bool], until: float | None) -> bool:
+    def _block(self, is_ready: Callable[[], bool], until: float) -> bool:
         with self._turn_lock:
             return self._turn_until(is_ready, until)
 
-    def _turn_until(self, is_ready: Callable[[], bool], until: float | None) -> bool:
+    def _turn_until(self, is_ready: Callable[[], bool], until: float) -> bool:
         while not is_ready() and not self._is_closed:
-            if not self._turn():
-                if until is not None and time.monotonic() >= until:
-                    break
-                if not is_ready():
-                    zmq_socket.wait(self._poll, self._wakeup, math.inf if until is None else until)
+            if not self._turn() and not is_ready():
+                if time.monotonic() >= until:
+                    return False
+                zmq_socket.wait(self._poll, self._wakeup, until)
         return is_ready()
 
     def _hang_up(self) -> None:

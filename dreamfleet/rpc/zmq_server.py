@@ -66,7 +66,7 @@ class ZmqServer(Server):
             frames = wire.encode_answer(number, answer)
             if (size := sum(map(len, frames))) > self._max_bytes:
                 raise ValueError(f"the reply has {size} bytes, above the limit of {self._max_bytes}")
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             return wire.encode_answer(number, self.make_failure(request, error))
         return frames
 
@@ -96,7 +96,7 @@ class ZmqServer(Server):
         self._reader.start()
 
     def _make_socket(self) -> zmq.Socket:
-        socket = zmq_socket.make_socket(self._context, zmq.ROUTER)
+        socket = zmq_socket.make_socket(self._context, zmq.ROUTER, self._endpoint)
         socket.router_mandatory = True
         socket.sndhwm, socket.rcvhwm = _SEND_QUEUE, _RECEIVE_QUEUE
         socket.maxmsgsize = max(self._max_bytes, _ENGINE_LIMIT)
@@ -125,6 +125,8 @@ class ZmqServer(Server):
                 for identity, *frames in messages:
                     self._accept(identity.bytes, frames)
                 self.flush()
+            except zmq.ContextTerminated:
+                return
             except Exception as error:
                 self._limited_log.error(f"io/{type(error).__name__}", f"error in the I/O thread: {error!r}")
                 continue

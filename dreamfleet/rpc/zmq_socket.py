@@ -28,10 +28,11 @@ _send, _receive, _get = BareSocket.send, BareSocket.recv, BareSocket.get
 _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
 
 
-def make_socket(context: zmq.Context, kind: int) -> zmq.Socket:
+def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
     """A socket with the options that both sides share."""
     socket = context.socket(kind)
     socket.linger = 0
+    socket.ipv6 = endpoint.startswith("tcp://[")
     socket.heartbeat_ivl = _HEARTBEAT_MS
     socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
     return socket

@@ -151,7 +151,7 @@ def test_save_and_load_continue_exactly(config, batch):
     for agent in (one, other):
         carry = agent.init_train(4)
         for seed in (3, 4):
-            carry, _, metrics = agent.train(carry, make_batch(MIXED, ACT_SPACE, config, seed))
+            carry, _, _ = agent.train(carry, make_batch(MIXED, ACT_SPACE, config, seed))
     jax.tree.map(np.testing.assert_array_equal, one.save(), other.save())
 
 
@@ -175,9 +175,9 @@ def test_a_loss_that_is_not_finite_stops_training(config, batch, logdir):
     good = agent.save()
     batch["vector"][1, 3] = np.nan
     carry, _, _ = agent.train(agent.init_train(4), batch)
-    with pytest.raises(NonFiniteLoss, match="loss .* is not finite at update 1 .*vector=nan"):
+    with pytest.raises(NonFiniteLoss, match=r"loss .* is not finite at update 1 .*vector=nan"):
         agent.save()
-    with pytest.raises(NonFiniteLoss, match="bad_batch.npz"):
+    with pytest.raises(NonFiniteLoss, match=r"bad_batch\.npz"):
         agent.train(carry, batch)
     with np.load(logdir / "bad_batch.npz") as kept:
         assert np.isnan(kept["vector"][1, 3]).all()

@@ -137,10 +137,13 @@ def test_imagination(reference, check):
             action_noise[field.key] = (action - dist.center) / dist.std
     latent_noise = _noise_for(reference["imag/logit"], stoch, model.rssm.unimix)
     noise = jax.tree.map(lambda x: x.swapaxes(0, 1), (latent_noise, action_noise))
-    states, sampled = jax.tree.map(lambda x: x.swapaxes(0, 1), imagine(model.rssm, model.actor, start, noise))
-    check("imag/deter", states.deter)
-    check("imag/stoch", states.stoch.reshape(stoch.shape))
-    check("imag/logit", model.rssm.prior_of(states.deter).reshape(stoch.shape))
+    features, sampled, last = imagine(model.rssm, model.actor, start, noise)
+    features = jnp.concatenate([features[1:], last.features[None]]).swapaxes(0, 1)
+    sampled = {key: value.swapaxes(0, 1) for key, value in sampled.items()}
+    deter = features[..., : model.rssm.deter]
+    check("imag/deter", deter)
+    check("imag/stoch", features[..., model.rssm.deter :].reshape(stoch.shape))
+    check("imag/logit", model.rssm.prior_of(deter).reshape(stoch.shape))
     for key, action in actions.items():
         check(f"imag/act/{key}", sampled[key])
         np.testing.assert_allclose(sampled[key], action, rtol=TOLERANCE, atol=1e-5)
@@ -152,7 +155,7 @@ def test_actor_and_critic(reference, check, features):
     imagined = jnp.concatenate([deter, stoch], -1).swapaxes(0, 1)
     actions = {key: value.swapaxes(0, 1)[:-1] for key, value in reference.under("ac/act/").items()}
     losses, returns, norms, _ = actor_critic_losses(
-        model, reference.slow_critic, make_norms(config), imagined, actions, config
+        model, reference.slow_critic, make_norms(config), imagined[:-1], imagined[-1], actions, config
     )
     cont = model.cont(imagined).prob
     discount = 1.0 if config.contdisc else 1.0 - 1.0 / config.horizon

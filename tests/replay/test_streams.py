@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from dreamfleet.replay import MemoryReplay, consecutive_batches
+from dreamfleet.replay import Store, consecutive_batches
 
 
 @pytest.fixture
-def replay() -> MemoryReplay:
-    replay = MemoryReplay(length=3 * 4 + 2, capacity=1000)
+def replay() -> Store:
+    replay = Store(length=3 * 4 + 2, capacity=1000)
     for n in range(100):
         replay.add({"n": np.int64(n), "is_first": np.bool_(n == 0), "is_last": np.bool_(False)}, 0)
     return replay

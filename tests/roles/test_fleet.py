@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from fleet import count_rebuilds, make_args, make_factories, read_inserts, read_jsonl, running_fleet
+from fleet import count_rebuilds, make_args, make_factories, make_store, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.serial import run_serial
@@ -86,7 +86,8 @@ def test_serial_is_the_same_for_a_seed(tmp_path):
         run_serial(make_factories(args), args)
         checkpoint = Checkpoints(tmp_path / name).latest()
         assert checkpoint
-        replay = checkpoint.read("replay")["train"]["streams"]
-        return checkpoint.manifest["updates"], [[s["step"].tolist(), s["action"].tolist()] for s in replay]
+        with make_store(args, 9, "train") as store:
+            data = store.sample(200)
+        return checkpoint.manifest["updates"], data["step"].tolist(), data["action"].tolist()
 
     assert run("first") == run("second")

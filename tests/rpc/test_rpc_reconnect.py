@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,32 @@ def test_the_owner_can_notice_a_reconnect(link, spawn):
     assert client.call("pid", repeat=True).result(WAIT_S) == process.pid
     assert client.connected
     assert client.connections > 1
+
+
+@pytest.mark.parametrize("link", ["zmq-ipc", "zmq-tcp", "portal"], indirect=True)
+def test_no_call_is_forgotten_while_the_server_dies_again_and_again(link, spawn):
+    client, is_over, outcomes = link.make_client(), threading.Event(), []
+
+    def work(repeat):
+        while not is_over.is_set():
+            try:
+                client.call("pid", repeat=repeat).result(WAIT_S)
+                outcomes.append("answered")
+            except Disconnected:
+                assert not repeat
+                outcomes.append("lost")
+
+    threads = [threading.Thread(target=work, args=(index % 2 == 0,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        process = spawn()
+        assert client.call("pid", repeat=True).result(WAIT_S) == process.pid
+        end(process)
+    process = spawn()
+    is_over.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert "answered" in outcomes
+    assert client.stats()["inflight"] == 0

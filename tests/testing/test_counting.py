@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.envs import reset_action
-from dreamfleet.replay import MemoryReplay, consecutive_batches
+from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.testing import CountingAgent, CountingEnv, check_sequences, expected_action
 
 LENGTH = 3 * 4 + 1
@@ -24,8 +24,8 @@ def play(env: CountingEnv, agent: CountingAgent, steps: int) -> list[dict]:
 
 
 @pytest.fixture
-def replay() -> MemoryReplay:
-    replay = MemoryReplay(LENGTH, 1000)
+def replay() -> Store:
+    replay = Store(LENGTH, 1000)
     for index in range(2):
         for row in play(CountingEnv(index, length=6, image_size=4), CountingAgent(), 60):
             replay.add(row, index)
@@ -148,7 +148,7 @@ def test_a_spoiled_sequence_is_seen_by_train_and_report(spoil, data):
 def test_an_abandoned_episode_is_fine_once_it_has_a_last_row(replay):
     agent, env = CountingAgent(), CountingEnv(0, length=6)
     rows = play(env, agent, 3) + play(env, agent, 12)
-    store = MemoryReplay(LENGTH, 1000)
+    store = Store(LENGTH, 1000)
     for row in rows:
         store.add(row, 0)
     check_sequences(store.sample(50))

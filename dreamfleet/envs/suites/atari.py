@@ -47,8 +47,8 @@ def make_atari100k(
 class Atari:
     """A game whose frames are skipped, pooled and resized.
 
-    `lives` says what losing one means: nothing (`unused`), a terminal state within the episode (`discount`), or the end of
-    the episode, after which the game goes on (`reset`). `length` is in frames: half an hour has 108,000.
+    `lives` says what losing one means: nothing (`unused`), a terminal state within the episode (`discount`), or the end
+    of the episode, after which the game goes on (`reset`). `length` is in frames: half an hour has 108,000.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Atari:
         self._ale = ALEInterface()
         self._ale.setInt("random_seed", seed % 2**31)
         self._ale.setFloat("repeat_action_probability", STICKINESS if sticky else 0.0)
-        self._ale.loadROM(roms.get_rom_path(name))
+        self._ale.loadROM(str(roms.get_rom_path(name)))
         self._actions = self._ale.getLegalActionSet() if actions == "full" else self._ale.getMinimalActionSet()
         self._size, self._repeat, self._gray = size, repeat, gray
         self._lives_mean, self._noops, self._length = lives, noops, length

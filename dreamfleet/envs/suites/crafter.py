@@ -8,6 +8,9 @@ from crafter import constants
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
 from dreamfleet.envs.suites.names import check_name
 
+ACTIONS: list[str] = vars(constants)["actions"]
+ACHIEVEMENTS: list[str] = vars(constants)["achievements"]
+
 
 def make_crafter(name: str, seed: int, size: int = 64) -> "Crafter":
     """`reward` gives the rewards of the game, `noreward` none."""
@@ -21,17 +24,18 @@ class Crafter:
     def __init__(self, env: crafter.Env, size: int):
         self._env = env
         self._done = True
-        logs = {f"log/achievement_{name}": elements.Space(np.float32) for name in constants.achievements}
+        logs = {f"log/achievement_{name}": elements.Space(np.float32) for name in ACHIEVEMENTS}
         self.obs_space = {"image": elements.Space(np.uint8, (size, size, 3)), **logs, **STEP_SPACES}
-        self.act_space = {"action": elements.Space(np.int32, (), 0, len(constants.actions)), "reset": RESET_SPACE}
+        self.act_space = {"action": elements.Space(np.int32, (), 0, len(ACTIONS)), "reset": RESET_SPACE}
 
     def step(self, action: dict) -> dict:
         if self._done or action["reset"]:
             self._done = False
             return self._obs(self._env.reset(), 0.0, {}, is_first=True)
-        image, reward, self._done, info = self._env.step(int(action["action"]))
-        is_terminal = self._done and info["discount"] == 0
-        return self._obs(image, reward, info["achievements"], is_last=bool(self._done), is_terminal=is_terminal)
+        image, reward, done, info = self._env.step(int(action["action"]))
+        self._done = bool(done)
+        is_terminal = info["discount"] == 0
+        return self._obs(image, reward, info["achievements"], is_last=self._done, is_terminal=is_terminal)
 
     def close(self) -> None:
         pass
@@ -39,7 +43,7 @@ class Crafter:
     def _obs(self, image, reward, counts, is_first=False, is_last=False, is_terminal=False) -> dict:
         return {
             "image": image,
-            **{f"log/achievement_{name}": np.float32(counts.get(name, 0)) for name in constants.achievements},
+            **{f"log/achievement_{name}": np.float32(counts.get(name, 0)) for name in ACHIEVEMENTS},
             "reward": np.float32(reward),
             "is_first": is_first,
             "is_last": is_last,

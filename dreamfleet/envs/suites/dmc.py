@@ -25,7 +25,7 @@ def make_dmc(
 ) -> Env:
     """A task named DOMAIN_TASK; `camera` -1 takes one that shows the robot."""
     if not (proprio or image):
-        raise ConfigError("env.dmc.image", image, "leaves nothing to observe with env.dmc.proprio=False", "set one True")
+        raise ConfigError("env.dmc.image", image, "leaves nothing to observe beside env.dmc.proprio=False", "set one")
     if image:
         choose_renderer(f"dmc_{name}")
     from dm_control import suite  # it reads MUJOCO_GL when it is imported

@@ -1,0 +1,111 @@
+"""`dreamfleet replay`: shows what a replay holds, and takes episodes out of it and into it."""
+
+import argparse
+from pathlib import Path
+
+from dreamfleet.errors import ConfigError
+
+FLAGS = ("capacity",)
+
+EXAMPLES = """\
+examples:
+  dreamfleet replay info ~/logdir/cartpole
+  dreamfleet replay export ~/logdir/cartpole episodes/
+  dreamfleet replay import episodes/ ~/logdir/offline
+  dreamfleet train --logdir ~/logdir/offline --task gym_CartPole-v1 --run.envs 0 --run.train_ratio 0 --duration 600
+
+A replay is named by its log directory or by the directory of its files. `info` and `export` work while it is in use.
+Episodes are NPZ files with one array a key, one row a step."""
+
+BINS = 10
+BAR = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares what to do and with what."""
+    parser.usage = "dreamfleet replay info DIR | export DIR EPISODES | import EPISODES DIR [--capacity STEPS]"
+    parser.epilog = EXAMPLES
+    parser.add_argument("action", choices=("info", "export", "import"), metavar="ACTION", help="info, export or import")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a replay, and where its episodes are")
+    parser.add_argument(
+        "--capacity", type=int, default=0, metavar="STEPS", help="steps that an imported replay keeps (default: all)"
+    )
+
+
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    """Does it and says what was done."""
+    if words:
+        raise ConfigError("argument", words[0], "is unknown", "see dreamfleet replay --help")
+    if args.capacity < 0:
+        raise ConfigError("capacity", args.capacity, "is negative", "give 0 for all or a number of steps")
+    counts = {"info": (1, 1), "export": (2, 2), "import": (2, None)}
+    least, most = counts[args.action]
+    if not least <= len(args.paths) <= (most or len(args.paths)):
+        reason = f"has {len(args.paths)} paths"
+        raise ConfigError("replay", args.action, reason, f"give {least}; see dreamfleet replay --help")
+    return {"info": _info, "export": _export, "import": _import}[args.action](args)
+
+
+def _info(args: argparse.Namespace) -> int:
+    from dreamfleet.replay.archive import Archive
+    from dreamfleet.replay.space import format_bytes
+
+    archive = Archive(args.paths[0])
+    scores, episodes = _scores(archive)
+    print(f"replay    {archive.directory}")
+    print(f"steps     {archive.steps:,} of {archive.capacity:,}, out of {archive.committed:,} ever added")
+    print(f"streams   {sum(1 for _ in archive.streams()):,}")
+    print(f"episodes  {episodes:,}, of which {len(scores):,} are whole")
+    print(f"bytes     {format_bytes(archive.bytes)}, {archive.schema.row_bytes:,} a step")
+    for column in archive.schema.columns.values():
+        print(f"          {column.name} {column}")
+    for line in _histogram(scores):
+        print(line)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from dreamfleet.replay.archive import Archive
+    from dreamfleet.replay.episodes import export_episodes
+
+    archive = Archive(args.paths[0])
+    count = export_episodes(archive, args.paths[1].expanduser())
+    print(f"exported {count:,} episodes with {archive.steps:,} steps to {args.paths[1]}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from dreamfleet.replay import Store
+    from dreamfleet.replay.episodes import count_steps, find_episodes, import_episodes
+
+    *sources, target = (path.expanduser() for path in args.paths)
+    files = list(find_episodes(sources))
+    directory = target if (target / "state").is_file() else target / "replay" / "train"
+    with Store(1, directory=directory, steps=args.capacity or count_steps(files)) as store:
+        episodes, steps = import_episodes(files, store)
+        print(f"imported {episodes:,} episodes with {steps:,} steps to {directory}, which holds {store.stats()['steps']:,}")
+    return 0
+
+
+def _scores(archive) -> tuple[list[float], int]:
+    """The sums of rewards of whole episodes, and the number of all."""
+    scores, count = [], 0
+    has_reward = "reward" in archive.schema.columns
+    for segments, rows in archive.episodes():
+        count += 1
+        is_first, is_last = (archive.column(name, segments, rows) for name in ("is_first", "is_last"))
+        if has_reward and is_first[0] and is_last[-1]:
+            scores.append(float(archive.column("reward", segments, rows).sum()))
+    return scores, count
+
+
+def _histogram(scores: list[float]) -> list[str]:
+    if not scores:
+        return ["scores    no whole episode with a reward"]
+    import numpy as np
+
+    counts, edges = np.histogram(scores, BINS)
+    lines = [f"scores    mean {np.mean(scores):.1f}, from {min(scores):.1f} to {max(scores):.1f}"]
+    for count, low, high in zip(counts.tolist(), edges, edges[1:], strict=False):
+        lines.append(f"{low:12.1f} to {high:10.1f} {count:8,} {'#' * round(BAR * count / counts.max())}")
+    return lines

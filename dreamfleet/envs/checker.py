@@ -1,0 +1,178 @@
+"""Checks an environment before anybody trains on it; called by `dreamfleet check-env` and from Python."""
+
+import hashlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import elements
+import numpy as np
+import psutil
+
+from dreamfleet.envs.adapt import as_env
+from dreamfleet.envs.contract import Env, check_spaces
+from dreamfleet.envs.images import is_usable
+from dreamfleet.envs.report import Report
+from dreamfleet.envs.step_checker import Rows, StepChecker
+from dreamfleet.errors import ConfigError
+
+COMPARED_STEPS = 200
+LARGE_VECTOR = 10_000
+SLOW = 30  # steps/s
+LEAK_MB = 16  # over the second half of the steps
+
+
+def check_env(make_env: Callable[[int], Any], steps: int = 1000, seed: int = 0) -> Report:
+    """Steps the environment that `make_env(seed)` returns with random actions and reports all that was seen."""
+    report = Report()
+    is_light = "jax" not in sys.modules
+    env = None
+    try:
+        env = as_env(make_env(seed))
+        check_spaces(env)
+        _check_spaces(env, report)
+        if _play(env, steps, report):
+            _compare(make_env, seed, min(steps, COMPARED_STEPS), report)
+    except ConfigError:
+        raise  # the task is wrong, not the environment
+    except Exception:
+        report.add("error", "raised", traceback.format_exc().rstrip())
+    finally:
+        if env is not None:
+            _close(env, report)
+    _check_process(make_env, is_light, report)
+    return report
+
+
+def _check_spaces(env: Env, report: Report) -> None:
+    for kind, spaces in (("obs", env.obs_space), ("act", env.act_space)):
+        shown = ", ".join(f"{k} {s.dtype.name}{list(s.shape) or ''}" for k, s in spaces.items())
+        report.add("ok", kind, shown)
+    for key, space in env.obs_space.items():
+        is_image = space.dtype == np.uint8 and len(space.shape) == 3
+        if is_image and not is_usable(space.shape):
+            message = f"'{key}' is an image of {space.shape[:2]}; the networks take sides of 48 to 256 in steps of 16"
+            report.add("warning", "images", message)
+        elif not is_image and np.prod(space.shape) > LARGE_VECTOR:
+            message = f"'{key}' has {np.prod(space.shape):,.0f} numbers; if it is an image, make it uint8 of (H, W, C)"
+            report.add("warning", "images", message)
+    for key, space in env.act_space.items():
+        if not space.discrete and not ((space.low == -1).all() and (space.high == 1).all()):
+            report.add("warning", "actions", f"'{key}' is not in [-1, 1]: wrap it in NormalizeAction and ClipAction")
+
+
+def _play(env: Env, steps: int, report: Report) -> bool:
+    """Checks every step, and measures; returns whether the environment could be stepped to the end."""
+    checker = StepChecker(env.obs_space, getattr(env, "num_envs", None) or 1, report)
+    times, memory = [], []
+    begin = time.perf_counter()
+    # Half-way an episode is left before its end, as happens when a connection is lost.
+    for action, obs in _steps(env, steps, leave_at=steps // 2):
+        times.append(time.perf_counter() - begin)
+        if not checker.add(np.atleast_1d(action["reset"]), obs):
+            return False
+        memory.append(_memory_mb())
+        begin = time.perf_counter()
+    checker.finish()
+    _report_episodes(checker, steps, report)
+    _report_speed(times, len(np.atleast_1d(action["reset"])), report)
+    growth = memory[-1] - memory[len(memory) // 2]
+    report.facts["memory_growth_mb"] = round(growth, 1)
+    level, advice = ("warning", ": does it keep old observations?") if growth > LEAK_MB else ("ok", "")
+    report.add(level, "memory", f"grew by {max(growth, 0):.1f} MB in the last {steps - steps // 2:,} steps{advice}")
+    return True
+
+
+def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Rows]]:
+    """Random actions, always the same ones, and what the environment answers to them."""
+    rng = np.random.default_rng(0)
+    count = getattr(env, "num_envs", None)
+    rows = count or 1
+    is_last = np.ones(rows, bool)
+    for step in range(steps):
+        action: dict = {k: _sample(s, rows, rng) for k, s in env.act_space.items()}
+        action["reset"] = is_last | (step == leave_at)
+        obs = env.step(action if count else {k: v[0] for k, v in action.items()})
+        obs = {k: np.asarray(v) if count else np.asarray(v)[None] for k, v in obs.items()}
+        yield action, obs
+        is_last = obs["is_last"].astype(bool)
+
+
+def _sample(space: elements.Space, rows: int, rng: np.random.Generator) -> np.ndarray:
+    shape = (rows, *space.shape)
+    if space.discrete:
+        return rng.integers(space.low, 2 if space.dtype == bool else space.high, shape).astype(space.dtype)
+    low = np.where(np.isfinite(space.low), space.low, np.minimum(space.high - 1, -1))
+    high = np.where(np.isfinite(space.high), space.high, np.maximum(space.low + 1, 1))
+    return rng.uniform(low, high, shape).astype(space.dtype)
+
+
+def _report_episodes(checker: StepChecker, steps: int, report: Report) -> None:
+    for check in ("shapes", "dtypes", "ranges", "numbers", "flags"):
+        if not report.has(check):
+            report.add("ok", check, f"right in {steps:,} steps")
+    if not checker.episodes:
+        report.add("ok", "episodes", f"none ended in {steps:,} steps of random actions")
+        return
+    scores, lengths = zip(*checker.episodes, strict=True)
+    report.facts |= {"episodes": len(scores), "score": float(np.mean(scores)), "length": float(np.mean(lengths))}
+    means = f"mean score {np.mean(scores):.4g}, mean length {np.mean(lengths):.4g}"
+    report.add("ok", "episodes", f"{len(scores)} ended, {means}")
+
+
+def _report_speed(times: list[float], rows: int, report: Report) -> None:
+    speed = rows * len(times) / sum(times)
+    report.facts |= {"steps_per_s": round(speed, 1), "slowest_step_ms": round(1000 * max(times), 2)}
+    message = f"{speed:,.0f} steps/s in one process, slowest step {1000 * max(times):,.1f} ms"
+    advice = ": use several processes (--run.envs)" if speed < SLOW else ""
+    report.add("warning" if advice else "ok", "speed", message + advice)
+
+
+def _compare(make_env: Callable, seed: int, steps: int, report: Report) -> None:
+    """Whether two environments of one seed do the same, and those of two seeds something else."""
+    first, again, other = (_digests(make_env, number, steps) for number in (seed, seed, seed + 1))
+    for step, (one, two) in enumerate(zip(first, again, strict=True)):
+        if changed := sorted(k for k in one if one[k] != two[k]):
+            message = f"step {step}: {changed} differ between two environments with one seed: runs cannot be repeated"
+            report.add("warning", "seeds", message)
+            return
+    same = "; another seed changes nothing, so that all environments of a run do the same" if first == other else ""
+    report.add("warning" if same else "ok", "seeds", f"{steps} steps are the same for one seed{same}")
+
+
+def _digests(make_env: Callable, seed: int, steps: int) -> list[dict[str, bytes]]:
+    env = as_env(make_env(seed))
+    try:
+        return [
+            {k: hashlib.blake2b(v.tobytes()).digest() for k, v in obs.items() if not k.startswith("log/")}
+            for _, obs in _steps(env, steps)
+        ]
+    finally:
+        env.close()
+
+
+def _check_process(make_env: Callable, is_light: bool, report: Report) -> None:
+    try:
+        cloudpickle.dumps(make_env)
+        report.add("ok", "pickling", "can be sent to other processes")
+    except Exception as error:
+        message = f"cannot be sent to other processes ({error}): make what it needs inside of the factory"
+        report.add("error", "pickling", message)
+    if is_light and "jax" in sys.modules:
+        report.add("warning", "imports", "the environment imports JAX, whose start every environment process pays for")
+
+
+def _close(env: Env, report: Report) -> None:
+    try:
+        env.close()
+    except Exception as error:
+        report.add("warning", "close", f"close() raised {error!r}")
+
+
+def _memory_mb() -> float:
+    """Memory of this process that is not backed by files."""
+    info = psutil.Process().memory_info()
+    return (info.rss - getattr(info, "shared", 0)) / 2**20

@@ -1,0 +1,88 @@
+"""Reading a store without being its writer: the streams and episodes in it, for `dreamfleet replay`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dreamfleet.errors import ReplayError
+from dreamfleet.replay.blocks import Blocks
+from dreamfleet.replay.contract import Batch
+from dreamfleet.replay.disk import SUFFIX
+from dreamfleet.replay.gather import gather
+from dreamfleet.replay.recovery import link
+from dreamfleet.replay.schema import Schema
+from dreamfleet.replay.segment import BLOCK_ROWS, Segment, open_segment
+from dreamfleet.replay.state import open_state
+
+
+class Archive:
+    """The committed rows of a store at the moment of opening; the store may be in use meanwhile."""
+
+    def __init__(self, directory: str | Path):
+        self.directory = find_store(Path(directory).expanduser())
+        state = open_state(self.directory / "state", is_writable=False)
+        self.committed, self.capacity = state.committed, state.capacity
+        self._segments = list(_open_all(self.directory, state.store_id))
+        self.bytes = sum(segment.layout.size for segment in self._segments)
+        rows = self._segments[0].layout.rows if self._segments else BLOCK_ROWS
+        blocks = Blocks(len(self._segments) * rows // BLOCK_ROWS, length=1)
+        slots = list(enumerate(self._segments))
+        self._chains = [chain["block"] for chain in link(slots, self.committed, blocks)]
+        self._filled = blocks.filled
+
+    @property
+    def schema(self) -> Schema:
+        """What the rows look like."""
+        if not self._segments:
+            raise ReplayError(f"{self.directory} holds no steps yet")
+        return self._segments[-1].layout.schema
+
+    @property
+    def steps(self) -> int:
+        return int(self._filled.sum())
+
+    def streams(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The segments and rows of each gap-free run of steps, for `read`."""
+        for chain in self._chains:
+            segments, blocks = np.divmod(chain, self._segments[0].layout.blocks)
+            filled = self._filled[chain]
+            offsets = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
+            yield np.repeat(segments, filled), np.repeat(blocks, filled) * BLOCK_ROWS + offsets
+
+    def episodes(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The same, cut where episodes begin; the first of a stream may have lost its beginning, the last its end."""
+        for segments, rows in self.streams():
+            firsts = np.flatnonzero(self.column("is_first", segments, rows)[1:]) + 1
+            yield from zip(np.split(segments, firsts), np.split(rows, firsts), strict=True)
+
+    def read(self, segments: np.ndarray, rows: np.ndarray) -> Batch:
+        """All columns of some rows."""
+        return gather(dict(enumerate(self._segments)), segments, rows)
+
+    def column(self, name: str, segments: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """One column of some rows."""
+        column = self.schema.columns[name]
+        values = np.empty((len(rows), *column.shape), column.dtype)
+        for index in np.unique(segments):
+            part = segments == index
+            values[part] = self._segments[index].columns[name][rows[part]]
+        return values
+
+
+def find_store(directory: Path) -> Path:
+    """The store that a directory holds: its own, or the training data of a replay or log directory."""
+    for place in (directory, directory / "train", directory / "replay" / "train"):
+        if (place / "state").is_file():
+            return place
+    raise ReplayError(f"{directory} holds no replay; name a log directory, or LOGDIR/replay/train")
+
+
+def _open_all(directory: Path, store_id: bytes) -> Iterator[Segment]:
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        try:
+            segment = open_segment(str(path))
+        except (OSError, ValueError):
+            continue  # evicted since it was listed, or damaged: its writer sets it aside
+        if segment.id[:8] == store_id:
+            yield segment

@@ -1,0 +1,72 @@
+"""Episodes of a store as NPZ files, one an episode, and back: for other tools and for offline data."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dreamfleet.errors import ReplayError
+from dreamfleet.replay.archive import Archive
+from dreamfleet.replay.contract import Batch
+from dreamfleet.replay.store import Store
+
+CHUNK_ROWS = 256
+FOREIGN = ("stepid", "consec", "reset", "envid", "is_eval")  # keys that belong to a message, not to a row
+
+
+def export_episodes(archive: Archive, directory: Path) -> int:
+    """Writes every episode, also those whose beginning was evicted or whose end is yet to come; returns their number."""
+    directory.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for count, (segments, rows) in enumerate(archive.episodes(), 1):
+        np.savez_compressed(directory / f"episode-{count:08d}-{len(rows)}.npz", **archive.read(segments, rows))
+    return count
+
+
+def import_episodes(files: Iterable[Path], store: Store) -> tuple[int, int]:
+    """Adds episodes to a store, one after the other; returns the numbers of episodes and steps."""
+    episodes, steps, worker = 0, 0, -1  # environments have numbers from 0
+    for path in files:
+        batch = read_episode(path)
+        count = len(batch["is_first"])
+        if not batch["is_first"][0]:
+            worker -= 1  # its beginning is missing: what was added before must not lead to it
+        for start in range(0, count, CHUNK_ROWS):
+            rows = {name: value[start : start + CHUNK_ROWS] for name, value in batch.items()}
+            try:
+                store.add_many(rows, [worker] * len(rows["is_first"]))
+            except ReplayError as error:
+                raise ReplayError(f"{path} cannot be imported: {error}") from error
+        episodes, steps = episodes + 1, steps + count
+    return episodes, steps
+
+
+def read_episode(path: Path) -> Batch:
+    """The rows of an episode; flags that the file does not have are made up."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = [name for name in file.files if not name.startswith("log/") and name not in FOREIGN]
+            batch = {name: file[name] for name in names}
+    except (OSError, ValueError) as error:
+        raise ReplayError(f"{path} is not an NPZ file of arrays ({error})") from error
+    lengths = {name: value.shape[:1] for name, value in batch.items()}
+    if len(set(lengths.values())) != 1 or not all(lengths.values()) or (0,) in lengths.values():
+        raise ReplayError(f"{path} needs arrays with one row a step, as many in each; it has {lengths}")
+    (count,) = next(iter(lengths.values()))
+    made_up = {name: np.zeros(count, bool) for name in ("is_first", "is_last", "is_terminal")}
+    made_up["is_first"][0] = made_up["is_last"][-1] = True
+    return {**made_up, **batch}
+
+
+def find_episodes(paths: Iterable[Path]) -> Iterator[Path]:
+    """NPZ files, and those in directories, in the order of their names."""
+    for path in paths:
+        found = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+        if not found:
+            raise ReplayError(f"{path} holds no NPZ files")
+        yield from found
+
+
+def count_steps(files: Iterable[Path]) -> int:
+    """Steps in files, without reading their contents."""
+    return sum(len(read_episode(path)["is_first"]) for path in files)

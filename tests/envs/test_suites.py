@@ -1,0 +1,160 @@
+"""Suites: names, options, missing packages, and what is special to each."""
+
+import importlib
+import importlib.util
+import inspect
+
+import numpy as np
+import pytest
+
+from dreamfleet.config.load import load_defaults
+from dreamfleet.envs import check_task, make_env, reset_action
+from dreamfleet.envs.registry import EXTRAS, SUITES, _call, _dummy
+from dreamfleet.errors import ConfigError
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the packages of the suites have warnings of their own
+
+
+def needs(suite: str) -> None:
+    try:
+        check_task(f"{suite}_")
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def steps(env, count: int, seed: int = 0) -> list[dict]:
+    """Random actions, with a reset after the last step of an episode."""
+    rng = np.random.default_rng(seed)
+    history = [env.step(reset_action(env))]
+    while len(history) < count:
+        action = {k: rng.uniform(s.low, s.high, s.shape).astype(s.dtype) for k, s in env.act_space.items()}
+        history.append(env.step({**action, "reset": np.bool_(history[-1]["is_last"])}))
+    return history
+
+
+@pytest.mark.parametrize("suite", EXTRAS)
+def test_a_missing_package_is_said_with_the_command_that_installs_it(suite, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for use in (check_task, lambda task: make_env(task, 0)):
+        with pytest.raises(ConfigError, match=f"task='{suite}_x' needs the package .*; run pip install") as info:
+            use(f"{suite}_x")
+        assert EXTRAS[suite].install in str(info.value)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_options_of_the_config_are_those_of_the_suite_with_the_same_defaults(suite):
+    needs(suite)
+    if suite in EXTRAS:
+        module = importlib.import_module(f"dreamfleet.envs.suites.{EXTRAS[suite].module}")
+        make = getattr(module, f"make_{suite}")
+    else:
+        make = {"dummy": _dummy, "gym": _call}[suite]
+    parameters = inspect.signature(make).parameters.values()
+    options = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    assert dict(load_defaults().env.get(suite, {})) == options
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        ("atari_pongg", "atari_pong"),
+        ("atari100k_pongg", "atari100k_pong"),
+        ("dmc_walker_wakl", "dmc_walker_walk"),
+        ("crafter_rewards", "crafter_reward"),
+        ("minigrid_Emty-5x5-v0", "minigrid_MiniGrid-Empty-5x5-v0"),
+        ("bsuite_catch/99", "bsuite_catch/"),
+        ("memorymaze_9x8", "memorymaze_9x9"),
+        ("procgen_coinrum", "procgen_coinrun"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(task, hint):
+    needs(task.partition("_")[0])
+    with pytest.raises(ConfigError, match=f"task=.* is none of the .* try .*{hint}"):
+        make_env(task, 0, {"dmc": {"image": False}})
+
+
+def test_crafter_counts_achievements_and_tells_death_from_the_time_limit():
+    needs("crafter")
+    env = make_env("crafter_reward", 0)
+    history = steps(env, 700)
+    logs = [key for key in env.obs_space if key.startswith("log/achievement_")]
+    assert len(logs) == 22
+    assert sum(float(obs[key]) for obs in history for key in logs) > 0
+    assert all(obs[key] == 0 for obs in history if obs["is_first"] for key in logs)
+    ends = [obs for obs in history if obs["is_last"]]
+    assert ends and all(obs["is_terminal"] for obs in ends), "random play ends by death"
+    assert any(obs["reward"] for obs in history)
+    assert not any(obs["reward"] for obs in steps(make_env("crafter_noreward", 0), 100))
+    env._env._length = 5
+    assert [(obs["is_last"], obs["is_terminal"]) for obs in steps(env, 6)][-1] == (True, False)
+
+
+def test_control_tasks_repeat_actions_and_end_by_time():
+    needs("dmc")
+    once, twice = (make_env("dmc_cartpole_balance", 3, {"dmc": {"image": False, "repeat": n}}) for n in (1, 2))
+    assert {k for k in once.obs_space if not k.startswith(("is_", "reward"))} == {"position", "velocity"}
+    act = {"action": np.ones(1, np.float32), "reset": np.bool_(False)}
+    for _ in range(2):  # the second episode is as the first
+        first, second = (env.step(reset_action(env)) for env in (once, twice))
+        np.testing.assert_array_equal(first["position"], second["position"])
+        rewards = [once.step(act) for _ in range(2)]
+        obs = twice.step(act)
+        np.testing.assert_array_equal(obs["position"], rewards[1]["position"])
+        assert obs["reward"] == pytest.approx(rewards[0]["reward"] + rewards[1]["reward"])
+    lasts = [twice.step(act) for _ in range(499)]
+    assert lasts[-1]["is_last"] and not lasts[-1]["is_terminal"] and not lasts[-2]["is_last"]
+
+
+def test_control_tasks_show_images_beside_or_instead_of_the_state():
+    needs("dmc")
+    try:
+        both = make_env("dmc_cartpole_balance", 0, {"dmc": {"size": 48}})
+        only = make_env("dmc_cartpole_balance", 0, {"dmc": {"proprio": False}})
+        other = make_env("dmc_cartpole_balance", 0, {"dmc": {"camera": 1}})
+    except ConfigError as error:
+        pytest.skip(str(error))
+    assert both.obs_space["image"].shape == (48, 48, 3) and "position" in both.obs_space
+    assert {k for k in only.obs_space if not k.startswith(("is_", "reward"))} == {"image"}
+    image, elsewhere = (env.step(reset_action(env))["image"] for env in (only, other))
+    assert image.shape == (64, 64, 3) and image.std() > 5
+    assert (image != elsewhere).any()
+    with pytest.raises(ConfigError, match=r"env.dmc.image=False leaves nothing to observe"):
+        make_env("dmc_cartpole_balance", 0, {"dmc": {"proprio": False, "image": False}})
+
+
+def test_minigrid_is_seen_as_an_image_without_its_text():
+    needs("minigrid")
+    env = make_env("minigrid_Empty-5x5-v0", 0)
+    assert {k for k in env.obs_space if not k.startswith(("is_", "reward"))} == {"image", "direction"}
+    assert env.obs_space["image"].shape == (64, 64, 3)
+    history = steps(env, 300)
+    assert {int(obs["direction"]) for obs in history} == {0, 1, 2, 3}
+    assert {bool(obs["is_terminal"]) for obs in history if obs["is_last"]} >= {True}
+    assert make_env("minigrid_MiniGrid-Empty-5x5-v0", 0).obs_space.keys() == env.obs_space.keys()
+
+
+def test_bsuite_records_what_its_scores_are_made_of_and_takes_the_seed():
+    needs("bsuite")
+    env = make_env("bsuite_catch/0", 0)
+    history = steps(env, 200)
+    assert history[0]["log/total_regret"] == 0 and history[-1]["log/total_regret"] > 0
+    boards = [np.stack([obs["vector"] for obs in steps(make_env("bsuite_catch/0", seed), 100)]) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(boards[0], boards[1])
+    assert (boards[0] != boards[2]).any()
+
+
+def test_procgen_shows_every_episode_from_its_first_image():
+    needs("procgen")
+    env = make_env("procgen_bigfish", 0)
+    history = steps(env, 600)
+    lasts = [obs["is_last"] for obs in history]
+    assert sum(lasts) >= 2
+    assert [obs["is_first"] for obs in history[1:]] == lasts[:-1]
+    assert all(obs["reward"] == 0 for obs in history if obs["is_first"])
+    end = lasts.index(True)
+    np.testing.assert_array_equal(history[end]["image"], history[end - 1]["image"])
+    assert (history[end + 1]["image"] != history[end]["image"]).any()
+    obs = env.step(reset_action(env))
+    assert obs["is_first"] and not env.step({"action": np.int32(0), "reset": np.bool_(False)})["is_first"]
+    again = steps(make_env("procgen_bigfish", 0), 100)
+    assert all((a["image"] == b["image"]).all() for a, b in zip(again, history, strict=False))
