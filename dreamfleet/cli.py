@@ -15,6 +15,7 @@ from dreamfleet.errors import ConfigError, DreamfleetError
 COMMANDS = {
     "train": "train an agent, or resume a training run",
     "role": "join a running fleet from another machine",
+    "replay": "show what a replay holds, export or import its episodes",
     "check-env": "step an environment and say what is wrong with it",
 }
 

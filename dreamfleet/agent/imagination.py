@@ -7,7 +7,7 @@ from dreamfleet.agent.heads import Actor
 from dreamfleet.agent.rssm import RSSM, State
 from dreamfleet.agent.spaces import flatten
 
-UNROLL = 1
+UNROLL = 5
 
 Actions = dict[str, jax.Array]
 Noise = tuple[jax.Array, Actions]

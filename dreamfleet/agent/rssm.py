@@ -8,7 +8,7 @@ from dreamfleet.nn.distributions import Categorical
 from dreamfleet.nn.late_gradients import scan_late
 from dreamfleet.nn.layers import BlockLinear, Dense, Linear, RMSNorm
 
-OBSERVE_UNROLL = 1
+OBSERVE_UNROLL = 4
 LOOP_ROWS = 128  # from this many rows on, a product for each block is faster on CPU than a batched one
 
 

@@ -76,14 +76,17 @@ def _export(args: argparse.Namespace) -> int:
 
 def _import(args: argparse.Namespace) -> int:
     from dreamfleet.replay import Store
+    from dreamfleet.replay.archive import Archive
     from dreamfleet.replay.episodes import count_steps, find_episodes, import_episodes
 
     *sources, target = (path.expanduser() for path in args.paths)
     files = list(find_episodes(sources))
     directory = target if (target / "state").is_file() else target / "replay" / "train"
-    with Store(1, directory=directory, steps=args.capacity or count_steps(files)) as store:
+    present = Archive(directory).steps if (directory / "state").is_file() else 0
+    with Store(1, args.capacity, directory=directory, steps=present + count_steps(files)) as store:
         episodes, steps = import_episodes(files, store)
-        print(f"imported {episodes:,} episodes with {steps:,} steps to {directory}, which holds {store.stats()['steps']:,}")
+        total = store.stats()["steps"]
+    print(f"imported {episodes:,} episodes with {steps:,} steps to {directory}, which holds {total:,}")
     return 0
 
 
@@ -91,7 +94,7 @@ def _scores(archive) -> tuple[list[float], int]:
     """The sums of rewards of whole episodes, and the number of all."""
     scores, count = [], 0
     has_reward = "reward" in archive.schema.columns
-    for segments, rows in archive.episodes():
+    for _, segments, rows in archive.episodes():
         count += 1
         is_first, is_last = (archive.column(name, segments, rows) for name in ("is_first", "is_last"))
         if has_reward and is_first[0] and is_last[-1]:

@@ -173,8 +173,7 @@ def _check_roles(config: Any) -> None:
     if run.envs < 0:
         raise ConfigError("run.envs", run.envs, "is negative", "give at least 1")
     if run.envs == 0 and not run.remote_envs:
-        remedy = "give at least 1, or set run.remote_envs to True"
-        raise ConfigError("run.envs", run.envs, "leaves nothing to train on", remedy)
+        _check_offline(config)
     for key in ("remote_envs", "remote_replay", "remote_logger"):
         if run.mode == "serial" and run[key]:
             reason = "cannot work with run.mode='serial', where every role is in one process"
@@ -184,6 +183,21 @@ def _check_roles(config: Any) -> None:
         if run[f"remote_{role}"] and "{auto}" in addr:
             reason = f"is not known to the {role} elsewhere (run.remote_{role}=True)"
             raise ConfigError(f"run.{role}_addr", addr, reason, f"name the host:port where that {role} listens")
+
+
+def _check_offline(config: Any) -> None:
+    """Without environments there must be steps already, and nothing may wait for more."""
+    run = config.run
+    directory = Path(config.replay.directory or Path(config.logdir) / "replay").expanduser() / "train"
+    if not run.remote_replay and not any(directory.glob("*.segment")):
+        remedy = "give at least 1, or set run.remote_envs to True, or import episodes first (dreamfleet replay import)"
+        raise ConfigError("run.envs", run.envs, "leaves nothing to train on", remedy)
+    if run.train_ratio > 0:
+        reason = "cannot be kept without environments (run.envs=0)"
+        raise ConfigError("run.train_ratio", run.train_ratio, reason, "set it to 0")
+    if run.steps:
+        reason = "are never reached without environments (run.envs=0)"
+        raise ConfigError("run.steps", run.steps, reason, "set it to 0, and run.duration instead")
 
 
 def _check_checkpoint(config: Any) -> None:

@@ -17,7 +17,7 @@ from dreamfleet.envs.contract import Env, check_spaces
 from dreamfleet.envs.images import is_usable
 from dreamfleet.envs.report import Report
 from dreamfleet.envs.step_checker import Rows, StepChecker
-from dreamfleet.errors import ConfigError
+from dreamfleet.errors import ConfigError, EnvError
 
 COMPARED_STEPS = 200
 LARGE_VECTOR = 10_000
@@ -31,13 +31,15 @@ def check_env(make_env: Callable[[int], Any], steps: int = 1000, seed: int = 0) 
     is_light = "jax" not in sys.modules
     env = None
     try:
-        env = as_env(make_env(seed))
+        env = as_env(make_env(seed), seed)
         check_spaces(env)
         _check_spaces(env, report)
         if _play(env, steps, report):
             _compare(make_env, seed, min(steps, COMPARED_STEPS), report)
     except ConfigError:
         raise  # the task is wrong, not the environment
+    except EnvError as error:
+        report.add("error", "contract", str(error))
     except Exception:
         report.add("error", "raised", traceback.format_exc().rstrip())
     finally:
@@ -133,7 +135,7 @@ def _report_speed(times: list[float], rows: int, report: Report) -> None:
 
 def _compare(make_env: Callable, seed: int, steps: int, report: Report) -> None:
     """Whether two environments of one seed do the same, and those of two seeds something else."""
-    first, again, other = (_digests(make_env, number, steps) for number in (seed, seed, seed + 1))
+    first, again, other = (_digests(make_env, number, steps, report) for number in (seed, seed, seed + 1))
     for step, (one, two) in enumerate(zip(first, again, strict=True)):
         if changed := sorted(k for k in one if one[k] != two[k]):
             message = f"step {step}: {changed} differ between two environments with one seed: runs cannot be repeated"
@@ -143,15 +145,15 @@ def _compare(make_env: Callable, seed: int, steps: int, report: Report) -> None:
     report.add("warning" if same else "ok", "seeds", f"{steps} steps are the same for one seed{same}")
 
 
-def _digests(make_env: Callable, seed: int, steps: int) -> list[dict[str, bytes]]:
-    env = as_env(make_env(seed))
+def _digests(make_env: Callable, seed: int, steps: int, report: Report) -> list[dict[str, bytes]]:
+    env = as_env(make_env(seed), seed)
     try:
         return [
             {k: hashlib.blake2b(v.tobytes()).digest() for k, v in obs.items() if not k.startswith("log/")}
             for _, obs in _steps(env, steps)
         ]
     finally:
-        env.close()
+        _close(env, report)
 
 
 def _check_process(make_env: Callable, is_light: bool, report: Report) -> None:

@@ -50,11 +50,15 @@ class Archive:
             offsets = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
             yield np.repeat(segments, filled), np.repeat(blocks, filled) * BLOCK_ROWS + offsets
 
-    def episodes(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The same, cut where episodes begin; the first of a stream may have lost its beginning, the last its end."""
-        for segments, rows in self.streams():
+    def episodes(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """The same, cut where episodes begin, with the stream's place in order.
+
+        The first episode of a stream may have lost its beginning, the last may have no end yet.
+        """
+        for index, (segments, rows) in enumerate(self.streams()):
             firsts = np.flatnonzero(self.column("is_first", segments, rows)[1:]) + 1
-            yield from zip(np.split(segments, firsts), np.split(rows, firsts), strict=True)
+            for part in zip(np.split(segments, firsts), np.split(rows, firsts), strict=True):
+                yield index, *part
 
     def read(self, segments: np.ndarray, rows: np.ndarray) -> Batch:
         """All columns of some rows."""

@@ -1,5 +1,9 @@
 """Episodes of a store as NPZ files, one an episode, and back: for other tools and for offline data."""
 
+import contextlib
+import itertools
+import re
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,27 +14,35 @@ from dreamfleet.replay.archive import Archive
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.store import Store
 
-CHUNK_ROWS = 256
+CHUNK_ROWS = 64
 FOREIGN = ("stepid", "consec", "reset", "envid", "is_eval")  # keys that belong to a message, not to a row
 
 
 def export_episodes(archive: Archive, directory: Path) -> int:
-    """Writes every episode, also those whose beginning was evicted or whose end is yet to come; returns their number."""
+    """Writes every episode, also those that lost their beginning or have no end yet; returns their number."""
     directory.mkdir(parents=True, exist_ok=True)
     count = 0
-    for count, (segments, rows) in enumerate(archive.episodes(), 1):
-        np.savez_compressed(directory / f"episode-{count:08d}-{len(rows)}.npz", **archive.read(segments, rows))
+    for count, (stream, segments, rows) in enumerate(archive.episodes(), 1):
+        name = f"stream{stream:05d}-episode{count:07d}-{len(rows)}.npz"
+        np.savez_compressed(directory / name, **archive.read(segments, rows))
     return count
 
 
 def import_episodes(files: Iterable[Path], store: Store) -> tuple[int, int]:
-    """Adds episodes to a store, one after the other; returns the numbers of episodes and steps."""
-    episodes, steps, worker = 0, 0, -1  # environments have numbers from 0
+    """Adds episodes to a store; returns the numbers of episodes and steps.
+
+    Those that were exported from one stream make up one again; files from elsewhere follow each other in their order.
+    """
+    episodes, steps = 0, 0
+    workers: dict[str, int] = {}
+    free = itertools.count(-1 - store.committed, -1)  # environments have numbers from 0, earlier imports higher ones
     for path in files:
         batch = read_episode(path)
         count = len(batch["is_first"])
-        if not batch["is_first"][0]:
-            worker -= 1  # its beginning is missing: what was added before must not lead to it
+        stream = match[0] if (match := re.match(r"stream\d+-episode", path.name)) else ""
+        if stream not in workers or not batch["is_first"][0]:  # without its beginning it cannot follow the one before
+            workers[stream] = next(free)
+        worker = workers[stream]
         for start in range(0, count, CHUNK_ROWS):
             rows = {name: value[start : start + CHUNK_ROWS] for name, value in batch.items()}
             try:
@@ -43,12 +55,9 @@ def import_episodes(files: Iterable[Path], store: Store) -> tuple[int, int]:
 
 def read_episode(path: Path) -> Batch:
     """The rows of an episode; flags that the file does not have are made up."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            names = [name for name in file.files if not name.startswith("log/") and name not in FOREIGN]
-            batch = {name: file[name] for name in names}
-    except (OSError, ValueError) as error:
-        raise ReplayError(f"{path} is not an NPZ file of arrays ({error})") from error
+    with _opened(path) as file:
+        names = [name for name in file.files if not name.startswith("log/") and name not in FOREIGN]
+        batch = {name: file[name] for name in names}
     lengths = {name: value.shape[:1] for name, value in batch.items()}
     if len(set(lengths.values())) != 1 or not all(lengths.values()) or (0,) in lengths.values():
         raise ReplayError(f"{path} needs arrays with one row a step, as many in each; it has {lengths}")
@@ -68,5 +77,18 @@ def find_episodes(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def count_steps(files: Iterable[Path]) -> int:
-    """Steps in files, without reading their contents."""
-    return sum(len(read_episode(path)["is_first"]) for path in files)
+    """Steps in files, of which no more than one array is read."""
+    steps = 0
+    for path in files:
+        with _opened(path) as file:
+            steps += len(file["is_first" if "is_first" in file.files else file.files[0]]) if file.files else 0
+    return steps
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            yield file
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ReplayError(f"{path} is not an NPZ file of arrays ({error})") from error

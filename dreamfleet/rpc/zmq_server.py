@@ -31,6 +31,7 @@ class ZmqServer(Server):
         self._key = None if address.is_ipc(addr) else load_key(key_file, addr)
         self._wakeup = Wakeup()
         self._reader = threading.Thread(target=self._read_loop, name=f"{name}-rpc-io", daemon=True)
+        self._all_answered = threading.Event()  # workers have ended, so the socket may be closed
         # The lock guards the socket and what is counted with its use.
         self._lock = threading.Lock()
         self._socket: zmq.Socket | None = None
@@ -109,6 +110,7 @@ class ZmqServer(Server):
 
     def _hang_up(self) -> None:
         if self._reader.is_alive():
+            self._all_answered.set()
             self.wake()
             self._join([self._reader])
         self._wakeup.close()
@@ -133,6 +135,7 @@ class ZmqServer(Server):
             if not messages:
                 poll = reading if self._pending < self._max_pending else waiting
                 zmq_socket.wait(poll, self._wakeup, self.next_deadline())
+        self._all_answered.wait()
         with self._lock:
             self._socket = None
         socket.close(_LINGER_MS)

@@ -67,10 +67,9 @@ def test_an_image_is_the_brighter_of_the_last_two_frames():
     env = make("pong", sticky=False, noops=0)
     play(env, 60)
     screens = []
-    act = env._ale.act
     env._ale = Watched(env._ale, lambda: screens.append(env._ale.getScreenGrayscale()[..., None]))
     image = env.step({"action": np.int32(0), "reset": np.bool_(False)})["image"]
-    assert len(screens) == 4 and act
+    assert len(screens) == 4
     np.testing.assert_array_equal(image, resize(np.maximum(screens[2], screens[3]), 96, 96))
     assert (screens[2] != screens[3]).any()
 
@@ -92,7 +91,7 @@ class Watched:
 
 def test_flags_of_episodes_that_end_by_themselves_and_by_time():
     for options, is_terminal in [({}, True), ({"length": 100}, False)]:
-        history = play(make(sticky=False, **options), 1200)
+        history = play(make(sticky=False, **options), 500)
         lasts = [obs["is_last"] for obs in history]
         assert sum(lasts) >= 2 and history[0]["is_first"]
         assert [obs["is_first"] for obs in history[1:]] == lasts[:-1]
@@ -101,20 +100,22 @@ def test_flags_of_episodes_that_end_by_themselves_and_by_time():
 
 
 def test_what_a_lost_life_means():
-    def count(lives: str, key: str) -> int:
+    def count(lives: str) -> tuple[int, int]:
         history = play(make(sticky=False, noops=0, lives=lives), 400)
-        return sum(bool(obs[key]) for obs in history)
+        return sum(obs["is_last"] for obs in history), sum(obs["is_terminal"] for obs in history)
 
-    games = count("unused", "is_last")
-    assert count("unused", "is_terminal") == games
-    assert count("discount", "is_last") == games and count("discount", "is_terminal") > 2 * games
-    assert count("reset", "is_last") == count("reset", "is_terminal") > 2 * games
+    games, deaths = count("unused")
+    assert games == deaths > 0
+    lasts, terminals = count("discount")
+    assert lasts == games and terminals >= 5 * games
+    lasts, terminals = count("reset")
+    assert lasts == terminals >= 5 * games
 
 
 def test_the_game_goes_on_after_a_life_that_ended_an_episode():
     env = make(sticky=False, noops=0, lives="reset")
     lives = []
-    for obs in play_live(env, 600):
+    for obs in play_live(env, 300):
         if obs["is_first"]:
             lives.append(env._ale.lives())
     assert lives[:6] == [5, 4, 3, 2, 1, 5]

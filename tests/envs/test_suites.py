@@ -76,17 +76,30 @@ def test_an_unknown_name_is_refused_with_the_nearest(task, hint):
 def test_crafter_counts_achievements_and_tells_death_from_the_time_limit():
     needs("crafter")
     env = make_env("crafter_reward", 0)
-    history = steps(env, 700)
-    logs = [key for key in env.obs_space if key.startswith("log/achievement_")]
+    logs = {key for key in env.obs_space if key.startswith("log/achievement_")}
     assert len(logs) == 22
-    assert sum(float(obs[key]) for obs in history for key in logs) > 0
-    assert all(obs[key] == 0 for obs in history if obs["is_first"] for key in logs)
-    ends = [obs for obs in history if obs["is_last"]]
-    assert ends and all(obs["is_terminal"] for obs in ends), "random play ends by death"
-    assert any(obs["reward"] for obs in history)
-    assert not any(obs["reward"] for obs in steps(make_env("crafter_noreward", 0), 100))
-    env._env._length = 5
-    assert [(obs["is_last"], obs["is_terminal"]) for obs in steps(env, 6)][-1] == (True, False)
+    obs = env.step(reset_action(env))
+    assert not any(obs[key] for key in logs)
+    player, act = env._env._player, {"action": np.int32(0), "reset": np.bool_(False)}
+    player.achievements["eat_cow"] = 2
+    obs = env.step(act)
+    assert {key: float(obs[key]) for key in logs if obs[key]} == {"log/achievement_eat_cow": 2}
+    assert obs["reward"] == 1 and not obs["is_last"]
+    player.health = 0
+    obs = env.step(act)
+    assert obs["is_last"] and obs["is_terminal"] and obs["log/achievement_eat_cow"] == 2
+    obs = env.step(act)
+    assert obs["is_first"] and obs["log/achievement_eat_cow"] == 0
+    env._env._length = 2
+    assert [(obs["is_last"], obs["is_terminal"]) for obs in (env.step(act), env.step(act))][-1] == (True, False)
+
+
+def test_crafter_without_rewards():
+    needs("crafter")
+    env = make_env("crafter_noreward", 0)
+    env.step(reset_action(env))
+    env._env._player.achievements["eat_cow"] = 1
+    assert env.step({"action": np.int32(0), "reset": np.bool_(False)})["reward"] == 0
 
 
 def test_control_tasks_repeat_actions_and_end_by_time():
@@ -127,9 +140,11 @@ def test_minigrid_is_seen_as_an_image_without_its_text():
     env = make_env("minigrid_Empty-5x5-v0", 0)
     assert {k for k in env.obs_space if not k.startswith(("is_", "reward"))} == {"image", "direction"}
     assert env.obs_space["image"].shape == (64, 64, 3)
-    history = steps(env, 300)
-    assert {int(obs["direction"]) for obs in history} == {0, 1, 2, 3}
-    assert {bool(obs["is_terminal"]) for obs in history if obs["is_last"]} >= {True}
+    env.step(reset_action(env))
+    right, forward = np.int32(1), np.int32(2)
+    history = [env.step({"action": a, "reset": np.bool_(False)}) for a in (forward, forward, right, forward, forward)]
+    assert [int(obs["direction"]) for obs in history] == [0, 0, 1, 1, 1]
+    assert history[-1]["is_terminal"] and history[-1]["reward"] > 0.9, "this is the way to the goal"
     assert make_env("minigrid_MiniGrid-Empty-5x5-v0", 0).obs_space.keys() == env.obs_space.keys()
 
 
@@ -146,9 +161,9 @@ def test_bsuite_records_what_its_scores_are_made_of_and_takes_the_seed():
 def test_procgen_shows_every_episode_from_its_first_image():
     needs("procgen")
     env = make_env("procgen_bigfish", 0)
-    history = steps(env, 600)
+    history = steps(env, 400)
     lasts = [obs["is_last"] for obs in history]
-    assert sum(lasts) >= 2
+    assert any(lasts)
     assert [obs["is_first"] for obs in history[1:]] == lasts[:-1]
     assert all(obs["reward"] == 0 for obs in history if obs["is_first"])
     end = lasts.index(True)

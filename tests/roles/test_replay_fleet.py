@@ -7,6 +7,7 @@ import pytest
 from fleet import make_args, make_store, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.cli import main
 
 pytestmark = pytest.mark.distributed
 
@@ -59,6 +60,19 @@ def test_steps_in_memory_are_lost_with_the_process_and_the_run_goes_on(tmp_path)
         assert fleet.step() >= at_kill
         fleet.join()
     assert read_inserts(tmp_path) >= 3000
+
+
+def test_offline_training_from_imported_episodes(tmp_path):
+    with running_fleet(make_args(tmp_path / "online", steps=600, eval_envs=0)) as fleet:
+        fleet.join()
+    assert main(["replay", "export", str(tmp_path / "online"), str(tmp_path / "episodes")]) == 0
+    assert main(["replay", "import", str(tmp_path / "episodes"), str(tmp_path / "offline")]) == 0
+    args = make_args(tmp_path / "offline", envs=0, eval_envs=0, steps=0, duration=3.0, train_ratio=0.0)
+    with running_fleet(args) as fleet:
+        fleet.join()
+    checkpoint = Checkpoints(tmp_path / "offline").latest()
+    assert checkpoint and checkpoint.manifest["updates"] > 50
+    assert read_inserts(tmp_path / "offline") == 0, "imported steps are not steps of the run"
 
 
 def test_refreshed_states_are_in_the_store_at_the_end(tmp_path):

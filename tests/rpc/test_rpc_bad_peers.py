@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
-from conftest import WAIT_S, make_link
+from conftest import WAIT_S, make_link, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -311,3 +311,13 @@ def test_a_portal_server_that_lies_does_not_stop_the_client(portal_link, caplog)
             peer.close()
     portal_link.serve(echo=lambda data: data)
     assert future.result(WAIT_S) == 1
+
+
+@pytest.mark.parametrize("greeting", [b"", b"portal"])
+def test_portal_forgets_peers_that_leave_before_they_have_greeted(portal_link, greeting):
+    server = portal_link.serve(echo=lambda data: data)
+    raw = connect_raw(portal_link)
+    raw.sendall(greeting)
+    wait_until(lambda: server.stats()["clients"] == 1)
+    raw.close()
+    wait_until(lambda: server.stats()["clients"] == 0)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -374,6 +375,8 @@ def test_closing_a_server_sends_answers_that_are_made(threaded_link):
     assert started.wait(WAIT_S)
     closer = threading.Thread(target=server.close)
     closer.start()
+    threaded_link.make_client()  # wakes the server, which must not take this for a reason to leave
+    assert not future.wait(time.monotonic() + 0.1)
     release.set()
     assert future.result(WAIT_S) == "done"
     closer.join(WAIT_S)

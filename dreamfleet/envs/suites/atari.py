@@ -25,6 +25,7 @@ def make_atari(
     length: int = 108_000,
 ) -> "Atari":
     """A game with sticky actions, as used with 200M frames."""
+    check_name("atari", name, roms.get_all_rom_ids())
     return Atari(name, seed, size, repeat, sticky, gray, actions, lives, noops, length)
 
 
@@ -41,6 +42,7 @@ def make_atari100k(
     length: int = 108_000,
 ) -> "Atari":
     """A game in colour and without sticky actions, as used with 400k frames."""
+    check_name("atari100k", name, roms.get_all_rom_ids())
     return Atari(name, seed, size, repeat, sticky, gray, actions, lives, noops, length)
 
 
@@ -64,7 +66,6 @@ class Atari:
         noops: int,
         length: int,
     ):
-        check_name("atari", name, roms.get_all_rom_ids())
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._ale.setInt("random_seed", seed % 2**31)

@@ -26,9 +26,9 @@ def make_dmc(
     """A task named DOMAIN_TASK; `camera` -1 takes one that shows the robot."""
     if not (proprio or image):
         raise ConfigError("env.dmc.image", image, "leaves nothing to observe beside env.dmc.proprio=False", "set one")
-    if image:
-        choose_renderer(f"dmc_{name}")
-    from dm_control import suite  # it reads MUJOCO_GL when it is imported
+    # Before the import, where MUJOCO_GL is read, and without images too: another task of this process may have some.
+    choose_renderer(f"dmc_{name}", is_needed=image)
+    from dm_control import suite
 
     tasks = {f"{domain}_{task}": (domain, task) for domain, task in suite.ALL_TASKS}
     check_name("dmc", name, tasks)

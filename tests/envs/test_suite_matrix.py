@@ -1,0 +1,62 @@
+"""Every suite as a user meets it: `check-env`, and 200 random steps through a fleet."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fleet import read_inserts
+
+from dreamfleet.envs import check_task
+from dreamfleet.errors import ConfigError
+
+pytestmark = [pytest.mark.distributed, pytest.mark.timeout(600)]
+
+TASKS = (
+    "dummy_image",
+    "gym_CartPole-v1",
+    "gym_Pendulum-v1",
+    "gym_gymnasium:MountainCarContinuous-v0",
+    "atari_pong",
+    "atari100k_breakout",
+    "dmc_cartpole_swingup",
+    "crafter_reward",
+    "minigrid_Empty-5x5-v0",
+    "bsuite_catch/0",
+    "memorymaze_9x9",
+    "procgen_coinrun",
+)
+DEADLINE_S = 280
+
+
+def run(*words: object, directory: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "dreamfleet", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=directory)
+
+
+@pytest.fixture(params=TASKS)
+def task(request):
+    try:
+        check_task(request.param)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+def test_check_env_finds_no_error(task, tmp_path):
+    result = run("check-env", task, "--steps", 50, "--json", directory=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    report = json.loads(result.stdout)
+    assert report["ok"] and report["facts"]["steps_per_s"] > 0
+    doubts = [f for f in report["findings"] if f["level"] == "warning" and f["check"] not in ("speed", "memory")]
+    assert not doubts
+
+
+def test_random_steps_through_the_fleet(task, tmp_path):
+    options = ["--agent", "dreamfleet.agent.random:RandomAgent", "--steps", 200, "--env.dummy.size", 64]
+    result = run("train", "--preset", "debug", "--task", task, *options, "--logdir", tmp_path, directory=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert read_inserts(tmp_path) >= 200
+    logs = {path.name: path.read_text() for path in (tmp_path / "logs").glob("env*.log")}
+    assert len(logs) == 2 and not any("raised" in text for text in logs.values()), logs
