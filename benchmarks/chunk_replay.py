@@ -49,9 +49,12 @@ class ChunkReplay:
         return self._collate([self._items[pick] for pick in picks])
 
     def sample_prioritised(self, batch: int) -> dict:
+        items, weights = self.weights()
+        return self._collate([items[i] for i in self._rng.choice(len(items), batch, p=weights)])
+
+    def weights(self) -> tuple[list[tuple], np.ndarray]:
         weights = np.fromiter(self._priorities.values(), np.float64, len(self._priorities))
-        items = list(self._priorities)
-        return self._collate([items[i] for i in self._rng.choice(len(items), batch, p=weights / weights.sum())])
+        return list(self._priorities), weights / weights.sum()
 
     def prioritise(self, items: list[tuple], priorities: np.ndarray) -> None:
         for (worker, position), row in zip(items, priorities, strict=True):

@@ -8,7 +8,9 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 
 from benchmarks.report import Case, finish, parse_args
 
@@ -58,6 +60,8 @@ def measure(repeats: int, only: list[str] | None) -> list[Case]:
                 warm = run_child(size, kind, cache, repeats)
                 name = "policy 1m vector batch 8 ms"
                 cases.append(Case(name, "ms", "lower", warm["policy_ms"], POLICY_REFERENCE_MS * scale))
+                cases.append(Case("policy p50 while training ms", "ms", "lower", warm["busy_p50_ms"]))
+                cases.append(Case("policy p99 while training ms", "ms", "lower", warm["busy_p99_ms"]))
                 cases.append(Case("compile cold s", "s", "lower", cold["compile_s"]))
                 cases.append(Case("compile warm s", "s", "lower", warm["compile_s"]))
                 cases.append(Case("warm start s", "s", "lower", warm["first_action_s"]))
@@ -106,20 +110,48 @@ def measure_agent(size: str, kind: str, cache: str, repeats: int) -> dict[str, f
         times.append(time.perf_counter() - start)
     matmuls.append(measure_matmul())
     agent.save()
-    latencies = []
-    for _ in range(300):
-        start = time.perf_counter()
-        act()
-        latencies.append(time.perf_counter() - start)
+    latencies = time_calls(act, 300)
+    busy = time_while_training(agent, carry, batch, act)
     return {
         # The first call only waits for the update before it.
         "train_ms": 1000 * float(np.median(times[1:])),
         "policy_ms": 1000 * float(np.median(latencies)),
+        "busy_p50_ms": 1000 * float(np.percentile(busy, 50)),
+        "busy_p99_ms": 1000 * float(np.percentile(busy, 99)),
         "matmul_ms": min(matmuls),
         "compile_s": compile_s,
         "first_action_s": first_action_s,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def time_calls(call: Callable[[], object], count: int, pause_s: float = 0.0) -> list[float]:
+    """Seconds that each of `count` calls takes, with a pause in between."""
+    pause, times = threading.Event(), []
+    for _ in range(count):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+        pause.wait(pause_s)
+    return times
+
+
+def time_while_training(agent, carry, batch: dict, act: Callable[[], object]) -> list[float]:
+    """Seconds that actions take while another thread trains without a break."""
+    stop = threading.Event()
+
+    def train() -> None:
+        state = carry
+        while not stop.is_set():
+            state, _, _ = agent.train(state, batch)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        return time_calls(act, 400, pause_s=0.01)
+    finally:
+        stop.set()
+        thread.join()
 
 
 def make_batch(spaces: dict, agent) -> dict:

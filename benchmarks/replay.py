@@ -6,6 +6,7 @@ Steps are 64x64x3 uint8 + 1024 f32 + 12 f32 + reward and flags; batches are 16 x
 import argparse
 import contextlib
 import gc
+import json
 import os
 import shutil
 import subprocess
@@ -37,11 +38,15 @@ def main() -> None:
     parser = parse_args(__doc__ or "")
     parser.add_argument("--directory", type=Path, help="where the stores on disk are made (default: the temporary one)")
     parser.add_argument("--soak", type=int, default=0, metavar="STEPS", help="add this many steps first, as in an hour")
+    parser.add_argument("--million", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)  # this file is also the server that it measures
     args = parser.parse_args()
     if os.environ.items() >= {**KEEP_MEMORY, **ONE_THREAD}.items():
         if args.serve:
             serve(*args.serve)
+            return
+        if args.million:
+            print(json.dumps(measure_million()))
             return
         with temporary(args.directory) as directory:
             soaked = soak(directory, args.soak) if args.soak else []
@@ -66,11 +71,10 @@ def temporary(parent: Path | None) -> Iterator[Path]:
 
 def measure(directory: Path) -> list[Case]:
     """All cases, the baseline first so that both find the machine's memory in use."""
-    baseline = measure_baseline(directory)
-    limit = measure_copy()
+    baseline = measure_baseline(directory / "chunks")
     disk, ram = measure_store(directory / "disk"), measure_store(None)
     prioritised = measure_priorities()
-    million = measure_million()
+    million = json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.replay", "--million"]))
     served = {kind: measure_server(directory, kind) for kind in ("rows", "references", "baseline")}
     per_s = ("per s", "higher")
     return [
@@ -78,8 +82,8 @@ def measure(directory: Path) -> list[Case]:
         Case("insert ram", "steps/s", "higher", ram["insert"], baseline["insert"]),
         Case("sample uniform", *per_s, disk["sample"], baseline["sample"]),
         Case("sample uniform ram", *per_s, ram["sample"], baseline["sample"]),
-        Case("sample memcpy fraction disk", "of limit", "higher", disk["sample"] / limit, 0.45),
-        Case("sample memcpy fraction ram", "of limit", "higher", ram["sample"] / limit, 0.60),
+        Case("sample memcpy fraction disk", "of limit", "higher", disk["sample"] / disk["copy"], 0.45),
+        Case("sample memcpy fraction ram", "of limit", "higher", ram["sample"] / ram["copy"], 0.60),
         Case("sample prioritised", *per_s, prioritised, baseline["prioritised"]),
         Case("sample prioritised of uniform", "of uniform", "higher", prioritised / ram["sample"], 1 / 1.5),
         Case("priority update", *per_s, million["update"], baseline["prioritise"]),
@@ -104,15 +108,20 @@ def make_batch(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
-def best_rate(fn: Callable[[], Any], calls: int, rounds: int = ROUNDS) -> float:
-    """Calls per second in the best of several rounds: others may use the machine too."""
-    rates = []
+def best_rates(*fns: Callable[[], Any], calls: int, rounds: int = ROUNDS) -> list[float]:
+    """Calls per second of each, in turn, in the best of several rounds: others may use the machine too."""
+    best = [0.0] * len(fns)
     for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(calls):
-            fn()
-        rates.append(calls / (time.perf_counter() - start))
-    return max(rates)
+        for i, fn in enumerate(fns):
+            start = time.perf_counter()
+            for _ in range(calls):
+                fn()
+            best[i] = max(best[i], calls / (time.perf_counter() - start))
+    return best
+
+
+def best_rate(fn: Callable[[], Any], calls: int, rounds: int = ROUNDS) -> float:
+    return best_rates(fn, calls=calls, rounds=rounds)[0]
 
 
 def insert_rate(replay: Any, steps: int, rounds: int = ROUNDS) -> float:
@@ -120,38 +129,48 @@ def insert_rate(replay: Any, steps: int, rounds: int = ROUNDS) -> float:
     return ENVS * best_rate(lambda: replay.add_many(batch, workers), steps // rounds // ENVS, rounds)
 
 
-def measure_copy() -> float:
-    """Copies per second of as many bytes as a batch has, from anywhere in as much memory as a store has."""
+def make_copy() -> Callable[[], None]:
+    """Copies as many bytes as a batch has, from anywhere in as much memory as a store has: the limit for samples."""
     size = sum(value.nbytes for value in make_batch(1).values()) * BATCH * LENGTH
     source, target = np.ones(40 * size, np.uint8), np.ones(size, np.uint8)
-    starts = np.random.default_rng(0).integers(0, 39 * size, 1000).tolist()
+    rng = np.random.default_rng(0)
 
     def copy() -> None:
-        start = starts.pop()
+        start = int(rng.integers(0, 39 * size))
         target[:] = source[start : start + size]
 
-    return best_rate(copy, 50)
+    return copy
 
 
 def measure_baseline(directory: Path) -> dict[str, float]:
     replay = ChunkReplay(LENGTH, STEPS)
-    results = {"insert": insert_rate(replay, STEPS)}
-    results["sample"] = best_rate(lambda: replay.sample(BATCH), 20)
-    results["prioritised"] = best_rate(lambda: replay.sample_prioritised(BATCH), 3)
-    items = replay.draw(BATCH)
-    priorities = np.random.default_rng(0).random((BATCH, LENGTH - 1)).astype(np.float32)
-    results["prioritise"] = best_rate(lambda: replay.prioritise(items, priorities), 20)
-    states = np.zeros((BATCH, LENGTH - 1, 1024), np.float32)
-    results["update"] = best_rate(lambda: replay.update(items, "deter", states), 20)
-    replay.save(directory / "chunks")
+    results = {"insert": insert_rate(replay, STEPS), **measure_chunks(replay)}
+    replay.save(directory)
     del replay
     gc.collect()
     start = time.perf_counter()
-    ChunkReplay(LENGTH, STEPS).load(directory / "chunks")
+    ChunkReplay(LENGTH, STEPS).load(directory)
     results["open"] = time.perf_counter() - start
-    shutil.rmtree(directory / "chunks")
+    shutil.rmtree(directory)
     gc.collect()
     return results
+
+
+def measure_chunks(replay: ChunkReplay) -> dict[str, float]:
+    items = replay.draw(BATCH)
+    priorities = np.random.default_rng(0).random((BATCH, LENGTH - 1)).astype(np.float32)
+    states = np.zeros((BATCH, LENGTH - 1, 1024), np.float32)
+
+    def prioritise() -> None:
+        replay.prioritise(items, priorities)
+        replay.weights()  # the part of the work that waits for the next sample
+
+    return {
+        "sample": best_rate(lambda: replay.sample(BATCH), 20),
+        "prioritised": best_rate(lambda: replay.sample_prioritised(BATCH), 3),
+        "prioritise": best_rate(prioritise, 10),
+        "update": best_rate(lambda: replay.update(items, "deter", states), 20),
+    }
 
 
 def measure_store(directory: Path | None) -> dict[str, float]:
@@ -159,9 +178,10 @@ def measure_store(directory: Path | None) -> dict[str, float]:
     with Store(LENGTH, STEPS, directory=directory) as store:
         insert_rate(store, STEPS)
         results = {"insert": insert_rate(store, STEPS)}
-        results["sample"] = best_rate(lambda: store.sample(BATCH), 50)
+        store.sync()  # what the disk is still busy with belongs to the inserts
+        results["copy"], results["sample"] = best_rates(make_copy(), lambda: store.sample(BATCH), calls=30, rounds=10)
         data = store.sample(BATCH)
-        update = {"stepid": data["stepid"][:, 1:], "deter": data["deter"][:, 1:]}
+        update = {key: np.ascontiguousarray(data[key][:, 1:]) for key in ("stepid", "deter")}
         results["update"] = best_rate(lambda: store.update(update), 50)
     if directory:
         start = time.perf_counter()
@@ -187,16 +207,15 @@ def measure_million() -> dict[str, float]:
     """A million small steps: priority updates, the process's own memory, and opening."""
     rng = np.random.default_rng(0)
     with temporary(None) as directory:
-        before = own_memory_mb()
         with Store(LENGTH, 1_000_000, directory=directory, selection=PRIORITISED) as store:
             fill_small(store, 1_000_000)
             ids = [store.sample(BATCH)["stepid"][:, 1:] for _ in range(20)]
 
             def update() -> None:
                 store.update({"stepid": ids[rng.integers(20)], "priority": rng.random((BATCH, LENGTH - 1), np.float32)})
-                store._selector.priorities._refresh()  # the part of the work that waits for the next sample
+                store.sample(1)  # with the part of the work that waits for the next sample
 
-            results = {"update": best_rate(update, 100), "memory": own_memory_mb() - before}
+            results = {"update": best_rate(update, 100), "memory": own_memory_mb()}
             assert len(store) > 990_000, len(store)
         start = time.perf_counter()
         with Store(LENGTH, 1_000_000, directory=directory, selection=PRIORITISED):
@@ -229,7 +248,7 @@ def measure_server(directory: Path, kind: str) -> float:
     try:
         assert process.stdout and process.stdout.readline() == "ready\n"
         client = rpc.make_client(addr, "learner", peer="replay")
-        caller = client if kind == "references" else WithoutReader(client)
+        caller: Any = client if kind == "references" else WithoutReader(client)
         batches = remote_batches(caller, "train", prefetch=2, on_counts=lambda _: None, is_over=lambda: False)
         best_rate(lambda: next(batches), 50, 1)
         rate = best_rate(lambda: next(batches), 50)
@@ -254,8 +273,10 @@ class WithoutReader:
 def serve(addr: str, directory: str) -> None:
     """Serves batches until it is killed."""
     is_baseline = Path(directory).name == "baseline"
-    replay = ChunkReplay(LENGTH, STEPS) if is_baseline else Store(LENGTH, 20_000, directory=Path(directory) / "train")
+    replay: Any = ChunkReplay(LENGTH, STEPS) if is_baseline else Store(LENGTH, 20_000, directory=f"{directory}/train")
     insert_rate(replay, 20_000)
+    if isinstance(replay, Store):
+        replay.sync()
 
     def make_stream(replay: Any, mode: str) -> Iterator[dict]:
         return consecutive_batches(replay, mode, batch_size=BATCH, length=LENGTH - 1, consec=1, context=1)

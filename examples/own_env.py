@@ -14,7 +14,7 @@ COMFORT = 21.0  # degrees
 
 
 class Room(gymnasium.Env):
-    """A heater of 0 to 10 kilowatts, chosen every ten minutes of a day; the reward is comfort less the price of heating."""
+    """A heater of 0 to 10 kilowatts, set every ten minutes of a day; the reward is comfort less the price of heat."""
 
     def __init__(self, hours: int = 24):
         self.observation_space = spaces.Dict(

@@ -131,9 +131,9 @@ def actor_critic_losses(
     actions: Arrays,
     config: elements.Config,
 ) -> tuple[Arrays, jax.Array, Norms, Arrays]:
-    """Losses (H, N) and returns (H, N) of sequences with features (H, N, F), actions (H, N, ...) and last features (N, F).
+    """Losses (H, N) and returns (H, N) of sequences with features (H, N, F) and actions (H, N, ...).
 
-    The last state only ends the returns: it gets no loss.
+    The state after them, with the features `last` (N, F), only ends the returns: it gets no loss.
     """
     H, N = features.shape[:2]
     features = features.reshape(H * N, -1)  # weight gradients are products over one axis

@@ -69,6 +69,7 @@ def make_field(key: str, space: elements.Space) -> Field:
         low, high = np.zeros(space.shape, np.int64), np.full(space.shape, 2)
     else:
         low, high = (np.asarray(x, np.int64) for x in (space.low, space.high))
+        high = high + (high == np.iinfo(space.dtype).max)  # a space without bounds includes its largest value
     if (high - low).max() > MAX_CLASSES:
         return field
     return dataclasses.replace(field, sizes=tuple((high - low).ravel().tolist()), lows=tuple(low.ravel().tolist()))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import elements
+import numpy as np
 
 from dreamfleet.config import config_args
 from dreamfleet.envs import Env, make_env
@@ -14,6 +15,8 @@ from dreamfleet.errors import ConfigError
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
 from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
+from dreamfleet.replay.schema import Column, Schema
+from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
 from dreamfleet.roles.options import sequence_length
 
 EVAL_STEPS = 10_000  # of evaluation data that are kept when no capacity is given
@@ -100,6 +103,27 @@ def make_config_replay(config: elements.Config, mode: str) -> Store:
 def replay_directory(config: elements.Config) -> Path:
     """Where the steps are kept on disk, with a directory each for training and evaluation."""
     return Path(config.replay.directory or f"{config.logdir}/replay").expanduser().absolute()
+
+
+def check_replay(config: elements.Config) -> str:
+    """What the replay will take, as far as the task alone tells; raises ConfigError if not even that fits."""
+    env = make_config_env(config, 0)
+    spaces = {**env.obs_space, **env.act_space}
+    env.close()
+    schema = Schema(
+        Column(key, np.dtype(space.dtype), tuple(space.shape))
+        for key, space in spaces.items()
+        if key != "reset" and not key.startswith("log/")
+    )
+    is_disk, directory = config.replay.storage == "disk", replay_directory(config) / "train"
+    room, place = (disk_room(directory), str(directory)) if is_disk else (memory_room(), "memory")
+    capacity = config.replay.capacity or choose_capacity(schema, config.run.steps, room)
+    geometry = plan(schema, capacity)
+    check_fit(geometry, capacity, room, place)
+    size = format_bytes(geometry.total_bytes)
+    return (
+        f"replay: {capacity:,} steps of {schema.row_bytes:,} bytes and what the agent adds, {size} and more in {place}"
+    )
 
 
 def make_config_stream(config: elements.Config, replay: Replay, mode: str) -> Iterator[Batch]:

@@ -134,8 +134,8 @@ class TwoHot(eqx.Module):
 def two_hot(target: jax.Array, bins: np.ndarray) -> jax.Array:
     """Weights over the bins: linear between the two nearest ones, all on the outermost beyond the range.
 
-    The weight of a bin is a hat over its neighbours: min((t - left) / gap, (right - t) / gap), cut to [0, 1]. That needs
-    neither search nor gather. Between two bins at the same place, the target belongs to the right one.
+    The weight of a bin is a hat over its neighbours: min((t - left) / gap, (right - t) / gap), cut to [0, 1]. That
+    needs neither search nor gather. Of two bins at the same place, the right one takes a target that is there.
     """
     gaps = np.diff(bins)
     # A gap of zero is a step, reached at its place; beyond the outermost bins there is no slope at all.

@@ -71,11 +71,8 @@ def depth_to_space(x: jax.Array) -> jax.Array:
 
 
 def conv3(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A 3x3 "same" convolution, as one matrix product of all patches with the kernel."""
-    _, h, w, c = x.shape
-    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    patches = jnp.concatenate([padded[:, i : i + h, j : j + w] for i in range(3) for j in range(3)], -1)
-    return patches @ kernel.reshape(9 * c, -1)
+    """A 3x3 "same" convolution."""
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def _pool_taps() -> np.ndarray:

@@ -42,9 +42,9 @@ class Blocks:
 
     def sequences(self, starts: np.ndarray) -> np.ndarray:
         """The places of the rows of the sequences that begin at `starts`, [n, length]."""
-        chain = self.follow(starts // BLOCK_ROWS)
-        positions = (starts % BLOCK_ROWS)[:, None] + self._offsets
-        return np.take_along_axis(chain, positions // BLOCK_ROWS, 1) * BLOCK_ROWS + positions % BLOCK_ROWS
+        blocks, rows = np.divmod(starts, BLOCK_ROWS)
+        hops, rows = np.divmod(rows[:, None] + self._offsets, BLOCK_ROWS)
+        return self.follow(blocks)[np.arange(len(starts))[:, None], hops] * BLOCK_ROWS + rows
 
     def count_starts(self, chain: np.ndarray) -> np.ndarray:
         """How many rows of the first block of each chain begin a whole sequence."""

@@ -1,6 +1,5 @@
 """The directory of a store on disk: its lock, its state file and its segment files."""
 
-import errno
 import fcntl
 import logging
 import mmap
@@ -11,13 +10,11 @@ from typing import Any
 
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.recovery import clean
-from dreamfleet.replay.segment import Layout, Segment, open_segment
-from dreamfleet.replay.space import disk_room, format_bytes, refuse_network
+from dreamfleet.replay.segment import SUFFIX, Layout, Segment, open_segment
+from dreamfleet.replay.space import disk_room, refuse_network
 from dreamfleet.replay.state import State, create_state, open_state
 
 log = logging.getLogger("dreamfleet.replay")
-
-SUFFIX = ".segment"
 
 
 class DiskFiles:
@@ -42,9 +39,7 @@ class DiskFiles:
         return self._state
 
     def room(self) -> int:
-        """Bytes that a store may take here, with what it has taken already."""
-        own = sum(path.stat().st_size for path in self.directory.glob(f"*{SUFFIX}"))
-        return disk_room(self.directory) + own
+        return disk_room(self.directory)
 
     def load(self) -> tuple[list[Segment], bool]:
         """The segments, oldest first, and whether every committed row is there; damaged files are set aside."""
@@ -65,16 +60,12 @@ class DiskFiles:
         try:
             os.posix_fallocate(fd, 0, layout.size)
             segment = Segment(layout, mmap.mmap(fd, layout.size), str(path))
+            segment.populate()
             segment.begin(self.state.store_id + serial.to_bytes(8, "big"))
             draft.rename(path)  # a file with this name always has a header
-        except OSError as error:
+        except OSError:
             draft.unlink(missing_ok=True)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            raise ReplayError(
-                f"{self.directory} has no room for another {format_bytes(layout.size)} of steps ({error.strerror}); "
-                "free some space, or lower replay.capacity"
-            ) from error
+            raise
         finally:
             os.close(fd)
         return segment

@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ def export_episodes(archive: Archive, directory: Path) -> int:
     count = 0
     for count, (stream, segments, rows) in enumerate(archive.episodes(), 1):
         name = f"stream{stream:05d}-episode{count:07d}-{len(rows)}.npz"
-        np.savez_compressed(directory / name, **archive.read(segments, rows))
+        columns: dict[str, Any] = archive.read(segments, rows)
+        np.savez_compressed(directory / name, **columns)
     return count
 
 

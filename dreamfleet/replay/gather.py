@@ -7,24 +7,23 @@ import numpy as np
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.segment import Segment
 
-STEP_ID_BYTES = 20  # 8 of the store, the segment's serial and the row in it as big-endian uint64 and uint32
+STEP_ID = np.dtype([("store", "<u8"), ("serial", ">u8"), ("row", ">u4")])  # the segment's id is the first two
+STEP_ID_BYTES = STEP_ID.itemsize
 
 
 def make_step_ids(store_id: bytes, serials: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The ids of rows in segments, [..., 20]."""
-    ids = np.empty((*rows.shape, STEP_ID_BYTES), np.uint8)
-    ids[..., :8] = np.frombuffer(store_id, np.uint8)
-    ids[..., 8:16] = serials.astype(">u8")[..., None].view(np.uint8)
-    ids[..., 16:] = rows.astype(">u4")[..., None].view(np.uint8)
-    return ids
+    ids = np.empty(rows.shape, STEP_ID)
+    ids["store"] = int.from_bytes(store_id, "little")
+    ids["serial"] = serials
+    ids["row"] = rows
+    return ids[..., None].view(np.uint8)
 
 
 def split_step_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The parts of ids, [n, 20]: the stores' ids as uint64, serials and rows."""
-    stores = np.ascontiguousarray(ids[:, :8]).view(np.uint64)[:, 0]
-    serials = np.ascontiguousarray(ids[:, 8:16]).view(">u8")[:, 0].astype(np.int64)
-    rows = np.ascontiguousarray(ids[:, 16:]).view(">u4")[:, 0].astype(np.int64)
-    return stores, serials, rows
+    """The parts of ids, [n, 20]: the stores' ids, serials and rows."""
+    parts = np.ascontiguousarray(ids, np.uint8).view(STEP_ID)[:, 0]
+    return parts["store"], parts["serial"].astype(np.int64), parts["row"].astype(np.int64)
 
 
 def gather(segments: Mapping[int, Segment], serials: np.ndarray, rows: np.ndarray) -> Batch:

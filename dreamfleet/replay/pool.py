@@ -1,6 +1,6 @@
 """The live segments of a store: the next one is prepared ahead, the oldest is evicted, all are synced now and then."""
 
-import logging
+import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,9 +12,9 @@ from dreamfleet.errors import ReplayError
 from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.segment import Segment
-from dreamfleet.replay.space import Geometry
+from dreamfleet.replay.space import Geometry, format_bytes
 
-log = logging.getLogger("dreamfleet.replay")
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EFAULT, errno.ENOMEM)
 
 
 class SegmentPool:
@@ -54,7 +54,10 @@ class SegmentPool:
         prepared = self._prepared or self._prepare()
         self._prepared = None  # after a failure the next call tries again
         with lifecycle.waiting(f"{self._files.place}: space for steps"):
-            segment = prepared.result()
+            try:
+                segment = prepared.result()
+            except OSError as error:
+                raise self._explain(error) from error
         self._next_serial = segment.serial + 1
         self._prepared = self._prepare()
         self._evict_before(segment.serial + 1 - self.slots)
@@ -76,22 +79,22 @@ class SegmentPool:
                 raise
 
     def close(self) -> None:
-        """Ends the preparations; a segment that was made ahead is given back."""
+        """Ends what goes on in the background; a segment that was made ahead is given back."""
         self._worker.shutdown()
         if self._prepared and not self._prepared.exception():
             self._files.delete(self._prepared.result())
 
-    def _prepare(self) -> Future[Segment]:
-        return self._worker.submit(self._make, self._next_serial)
+    def _explain(self, error: OSError) -> OSError | ReplayError:
+        if error.errno not in NO_SPACE:
+            return error
+        size = format_bytes(self.layout.size)
+        return ReplayError(
+            f"{self._files.place} has no room for another {size} of steps ({error.strerror}); "
+            "free some space, or lower replay.capacity"
+        )
 
-    def _make(self, serial: int) -> Segment:
-        segment = self._files.create(self.layout, serial)
-        try:
-            segment.populate()
-        except OSError as error:
-            self._files.delete(segment)
-            raise ReplayError(f"{self._files.place} has no room for more steps ({error.strerror})") from error
-        return segment
+    def _prepare(self) -> Future[Segment]:
+        return self._worker.submit(self._files.create, self.layout, self._next_serial)
 
     def _enter(self, segment: Segment) -> None:
         self.live[segment.serial] = segment
@@ -101,4 +104,5 @@ class SegmentPool:
         for old in [old for old in self.live if old < serial]:
             self._on_evict(old % self.slots)
             self.serials[old % self.slots] = -1
-            self._files.delete(self.live.pop(old))
+            # Where its last reference is dropped, a mapping takes a while to be undone.
+            self._worker.submit(self._files.delete, self.live.pop(old))

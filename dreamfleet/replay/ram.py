@@ -5,7 +5,6 @@ import os
 import weakref
 from collections.abc import Iterable
 
-from dreamfleet.errors import ReplayError
 from dreamfleet.replay.segment import Layout, Segment
 from dreamfleet.replay.space import memory_room
 
@@ -29,8 +28,13 @@ class RamFiles:
 
     def create(self, layout: Layout, serial: int) -> Segment:
         """A segment in fresh or used memory."""
-        memory, path = self._free.pop() if self._free else self._allocate(layout.size)
-        segment = Segment(layout, memory, path)
+        if self._free:
+            memory, path = self._free.pop()
+            segment = Segment(layout, memory, path)
+        else:
+            memory, path = self._allocate(layout.size)
+            segment = Segment(layout, memory, path)
+            segment.populate()
         segment.begin(self.state.store_id + serial.to_bytes(8, "big"))
         # Readers hold on to the segment, so that its memory is not written to under their eyes.
         weakref.finalize(segment, self._free.append, (memory, path)).atexit = False
@@ -47,13 +51,10 @@ class RamFiles:
             os.close(fd)
 
     def _allocate(self, size: int) -> tuple[mmap.mmap, str]:
-        try:
-            fd = os.memfd_create("dreamfleet-replay")
-            self._fds.append(fd)
-            os.ftruncate(fd, size)
-            return mmap.mmap(fd, size), f"/proc/{os.getpid()}/fd/{fd}"
-        except OSError as error:
-            raise ReplayError(f"no memory for another {size:,} bytes of steps ({error.strerror})") from error
+        fd = os.memfd_create("dreamfleet-replay")
+        self._fds.append(fd)
+        os.ftruncate(fd, size)
+        return mmap.mmap(fd, size), f"/proc/{os.getpid()}/fd/{fd}"
 
 
 class RamState:

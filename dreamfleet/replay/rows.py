@@ -99,7 +99,8 @@ class Rows:
         """The places of steps, [n, 20] -> [n], and whether they are still there."""
         stores, serials, rows = split_step_ids(step_ids)
         slots = serials % self.pool.slots
-        is_known = (stores == np.frombuffer(self._state.store_id, np.uint64)) & (self.pool.serials[slots] == serials)
+        own = int.from_bytes(self._state.store_id, "little")
+        is_known = (stores == own) & (self.pool.serials[slots] == serials)
         is_known &= rows < self.layout.rows
         places = np.where(is_known, slots * self.layout.rows + rows, 0)
         is_known &= places % BLOCK_ROWS < self.blocks.filled[places // BLOCK_ROWS]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dreamfleet.errors import ConfigError
 from dreamfleet.replay.schema import Schema
-from dreamfleet.replay.segment import BLOCK_ROWS, Layout
+from dreamfleet.replay.segment import BLOCK_ROWS, SUFFIX, Layout
 
 MOST_STEPS = 5_000_000  # of a capacity that nobody chose
 TARGET_SEGMENTS = 32  # of a full store: eviction takes the oldest 1/32
@@ -31,7 +31,7 @@ NETWORK = (
 
 @dataclass(frozen=True)
 class Geometry:
-    """The segments of a store: at most `segments` hold rows, and one more is being prepared."""
+    """The segments of a store: at most `segments` hold rows, one more is being prepared and one given back."""
 
     layout: Layout
     segments: int
@@ -42,7 +42,7 @@ class Geometry:
 
     @property
     def total_bytes(self) -> int:
-        return (self.segments + 1) * self.layout.size
+        return (self.segments + 2) * self.layout.size
 
 
 def plan(schema: Schema, capacity: int, segment_rows: int | None = None) -> Geometry:
@@ -73,10 +73,11 @@ def check_fit(geometry: Geometry, capacity: int, room: int, place: str) -> None:
 
 
 def disk_room(directory: Path) -> int:
-    """Bytes that are free on the disk of a directory, which need not exist yet."""
+    """Bytes that a store in a directory, which need not exist yet, may take in all, with what it takes already."""
+    own = sum(path.stat().st_size for path in directory.glob(f"*{SUFFIX}"))
     while not directory.exists():
         directory = directory.parent
-    return shutil.disk_usage(directory).free
+    return shutil.disk_usage(directory).free + own
 
 
 def memory_room() -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.disk import DiskFiles
-from dreamfleet.replay.gather import STEP_ID_BYTES, gather, make_step_ids
+from dreamfleet.replay.gather import STEP_ID_BYTES, gather, make_step_ids, split_step_ids
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.rows import Rows
 from dreamfleet.replay.schema import Schema
@@ -116,7 +116,7 @@ class Store:
     def paths(self, step_ids: np.ndarray) -> dict[str, str]:
         """Where another process on this machine finds the segments of steps: serial -> path."""
         assert self._rows, "there are no steps yet"
-        serials = np.unique(np.ascontiguousarray(step_ids[..., 8:16]).view(">u8")).tolist()
+        serials = set(split_step_ids(step_ids.reshape(-1, STEP_ID_BYTES))[1].tolist())
         with self._lock:
             live = self._rows.pool.live
             return {str(serial): live[serial].path for serial in serials if serial in live}
@@ -226,9 +226,7 @@ class Store:
             places = self._rows.blocks.sequences(self._choose(batch, mode))
             if self._selector.priorities and self._selection.zero_on_sample and mode == "train":
                 self._set_priorities(places.reshape(-1), np.zeros(places.size, np.float32))
-            serials, rows = self._rows.locate(places)
-            live = self._rows.pool.live
-            return serials, rows, {serial: live[serial] for serial in np.unique(serials).tolist()}
+            return *self._rows.locate(places), dict(self._rows.pool.live)
 
     def _choose(self, batch: int, mode: str) -> np.ndarray:
         assert self._rows

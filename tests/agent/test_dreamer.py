@@ -23,7 +23,7 @@ def logdir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(logdir):
-    return make_config(logdir=str(logdir), dreamer__priority=True, dreamer__grad_norms=True, dreamer__warmup=0)
+    return make_config(logdir=str(logdir), dreamer__priority=True, dreamer__warmup=0)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,12 @@ def test_report_shows_open_loop_predictions(agent, config, batch, trained):
     assert (video.dtype, video.shape) == (np.uint8, (config.batch_length, 3 * 32, 4 * 32, 3))
     np.testing.assert_array_equal(video[0, :32, :32], batch["image"][0, 1])
     assert {f"open_loop_error/{key}" for key in ("image", "vector", "token")} <= metrics.keys()
+
+
+def test_report_gives_gradient_norms_if_asked():
+    config = make_config(dreamer__grad_norms=True)
+    agent = Dreamer(OBS_SPACE, ACT_SPACE, config)
+    _, metrics = agent.report(agent.init_report(config.batch_size), make_batch(OBS_SPACE, ACT_SPACE, config))
     assert metrics["grad_norm/vector/decoder"] > 0
     assert metrics["grad_norm/vector/actor"] == 0
 
@@ -166,7 +172,7 @@ def test_parts_can_be_loaded(agent, config):
         agent.load(saved, "nothing")
     with pytest.raises(CheckpointError, match=r"model/actor.* instead of \(16, 3\)"):
         agent.load({**saved, "model/actor/outputs/choice/out/kernel": np.zeros((1, 3))}, "actor")
-    with pytest.raises(CheckpointError, match="has no model/encoder"):
+    with pytest.raises(CheckpointError, match="has no learning/slow_critic"):
         agent.load({}, None)
 
 

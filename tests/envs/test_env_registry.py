@@ -7,6 +7,7 @@ import pytest
 from dreamfleet.envs import Env, make_env, reset_action
 from dreamfleet.envs.dummy import Dummy
 from dreamfleet.envs.gymnasium import FromGymnasium
+from dreamfleet.envs.registry import is_attribute
 from dreamfleet.errors import ConfigError
 from dreamfleet.testing import CountingEnv
 
@@ -55,6 +56,42 @@ def test_a_gymnasium_id_is_made_and_seeded():
         env.close()
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+
+
+def test_a_gymnasium_id_may_name_the_module_that_registers_it(monkeypatch, tmp_path):
+    (tmp_path / "brings_an_env.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('own/Brought-v3', CartPoleEnv)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    env = make_env("gym_brings_an_env:own/Brought-v3", 0)
+    assert env.obs_space["vector"].shape == (4,)
+    env.close()
+    with pytest.raises(ConfigError, match=r"gym_no_such_module_here:X-v0' cannot be made by Gymnasium"):
+        make_env("gym_no_such_module_here:X-v0", 0)
+    assert is_attribute("gym_mine:Env") and not is_attribute("gym_mine:Env-v0")
+
+
+def test_a_callable_is_called_with_the_seed_if_it_takes_one():
+    seeds = []
+
+    def make(seed: int) -> Dummy:
+        seeds.append(seed)
+        return Dummy()
+
+    assert isinstance(make_env(make, 5), Dummy) and seeds == [5]
+    assert isinstance(make_env(lambda: Dummy(), 5), Dummy)
+
+
+def test_an_attribute_may_be_inside_a_class():
+    assert isinstance(make_env(f"{__name__}:Maker.make", 0), Dummy)
+
+
+class Maker:
+    @staticmethod
+    def make() -> Dummy:
+        return Dummy()
 
 
 def test_an_attribute_may_be_one_of_our_environments():

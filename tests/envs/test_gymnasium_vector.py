@@ -119,6 +119,21 @@ def test_all_may_start_anew_in_the_middle_or_only_some():
     group.close()
 
 
+def test_an_episode_begins_by_itself_and_only_once():
+    vector = make_counters((2, 9))
+    group, acts = make_group(lambda: vector, [0, 1])
+    resets = []
+    reset = vector.envs[0].reset
+    vector.envs[0].reset = lambda **options: resets.append(1) or reset(**options)
+    obs = group.step(acts)
+    for with_reset in (True, False):
+        for expected in (1, 2, 0):
+            obs = group.step(act(group, obs) | {"reset": obs["is_last"] & with_reset})
+            assert obs["step"][0] == expected and obs["is_first"][0] == (expected == 0)
+    assert len(resets) == 3
+    group.close()
+
+
 def test_seeds_differ_between_environments_and_are_repeatable():
     def first(seed: int) -> np.ndarray:
         group = EnvGroup(lambda _: make_env(make_cartpoles, seed), [0, 1])

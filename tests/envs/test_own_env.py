@@ -1,5 +1,6 @@
 """A user's own file: the example in `examples/`, and what is said when an environment in such a file raises."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,16 +8,22 @@ from pathlib import Path
 import pytest
 from fleet import read_inserts, read_jsonl
 
+from dreamfleet.envs.checker import check_env
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCS = Path(__file__).parents[2] / "docs"
 
 RAISES = """
 from own_env import Room
 
 
 class Fragile(Room):
+    count = 0  # of the process
+
     def step(self, action):
-        if self._step == 3:
-            raise RuntimeError("the heater is on fire")  # line 8
+        Fragile.count += 1
+        if Fragile.count == 20:
+            raise RuntimeError("the heater is on fire")  # line 11
         return super().step(action)
 """
 
@@ -49,10 +56,31 @@ def test_the_example_trains(tmp_path):
 
 
 @pytest.mark.distributed
+def test_a_vector_environment_trains(tmp_path):
+    (tmp_path / "several.py").write_text(
+        "import gymnasium\n\ndef make():\n    return gymnasium.make_vec('CartPole-v1', 3)\n"
+    )
+    options = ("--envs", 6, "--run.envs_per_worker", 3, "--steps", 300)
+    result = train(tmp_path, "several:make", tmp_path / "run", *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    scores = [line["episode/score"] for line in read_jsonl(tmp_path / "run" / "scores.jsonl")]
+    lengths = [line["episode/length"] for line in read_jsonl(tmp_path / "run" / "scores.jsonl")]
+    assert len(scores) > 5 and [score + 1 for score in scores] == lengths, "a reward of 1 after the first step"
+
+
+def test_the_contract_in_the_documentation_is_kept():
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "environments.md").read_text(), re.DOTALL)
+    names: dict = {}
+    exec(code, names)
+    report = check_env(names["Corridor"], 200)
+    assert report.is_ok and report.facts["episodes"] > 10, str(report)
+
+
+@pytest.mark.distributed
 def test_the_traceback_of_an_environment_names_the_file_and_line_of_its_user(tmp_path):
     (tmp_path / "own_env.py").write_text((EXAMPLES / "own_env.py").read_text())
     (tmp_path / "fragile.py").write_text(RAISES)
-    result = train(tmp_path, "fragile:Fragile", tmp_path / "run", "--run.max_restarts", 1)
-    assert result.returncode == 1
+    result = train(tmp_path, "fragile:Fragile", tmp_path / "run", "--steps", 200)
     text = result.stdout + result.stderr
-    assert f'{tmp_path}/fragile.py", line 8' in text and "RuntimeError: the heater is on fire" in text
+    assert result.returncode == 0, "one failure does not end the run\n" + text
+    assert f'{tmp_path}/fragile.py", line 11' in text and "RuntimeError: the heater is on fire" in text

@@ -17,7 +17,6 @@ TASKS = (
     "dummy_image",
     "gym_CartPole-v1",
     "gym_Pendulum-v1",
-    "gym_gymnasium:MountainCarContinuous-v0",
     "atari_pong",
     "atari100k_breakout",
     "dmc_cartpole_swingup",
@@ -27,6 +26,8 @@ TASKS = (
     "memorymaze_9x9",
     "procgen_coinrun",
 )
+# Nothing in the first two is left to chance; Crafter's creatures depend on where objects are in memory.
+WITHOUT_SEED = ("atari100k_breakout", "minigrid_Empty-5x5-v0", "crafter_reward")
 DEADLINE_S = 280
 
 
@@ -49,8 +50,8 @@ def test_check_env_finds_no_error(task, tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
     assert report["ok"] and report["facts"]["steps_per_s"] > 0
-    doubts = [f for f in report["findings"] if f["level"] == "warning" and f["check"] not in ("speed", "memory")]
-    assert not doubts
+    expected = {"speed", "memory", "seeds"} if task in WITHOUT_SEED else {"speed", "memory"}
+    assert {f["check"] for f in report["findings"] if f["level"] == "warning"} <= expected
 
 
 def test_random_steps_through_the_fleet(task, tmp_path):

@@ -1,0 +1,44 @@
+"""The agent learns: probe environments with known answers, and CartPole through the whole fleet."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dreamfleet.testing import PROBES
+
+pytestmark = [pytest.mark.learning, pytest.mark.distributed, pytest.mark.timeout(1800)]
+
+STEPS = {"onestep": 3000, "delayed": 6000, "memory": 10000, "continuous": 5000, "hybrid": 5000, "image": 3000}
+
+
+def train(logdir: Path, *options: str) -> list[dict]:
+    """Runs `dreamfleet train` to its end and returns the episodes."""
+    environ = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
+    command = [sys.executable, "-m", "dreamfleet", "train", "--preset", "tiny", "--logdir", str(logdir), *options]
+    subprocess.run(command, env=environ, check=True, timeout=1700)
+    return [json.loads(line) for line in (logdir / "scores.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_probe(name, tmp_path):
+    probe = PROBES[name]
+    options = ["--batch_length", "16", "--report_length", "8", "--dreamer.learning_rate", "1e-3"]
+    task = f"{probe.__module__}:{probe.__name__}"
+    episodes = train(tmp_path, "--task", task, "--run.steps", str(STEPS[name]), "--run.report_every", "0", *options)
+    score = np.mean([episode["episode/score"] for episode in episodes[-100:]])
+    assert score > probe.random_score + 0.8 * (probe.best_score - probe.random_score), score
+
+
+def test_cartpole_through_the_fleet(tmp_path):
+    episodes = train(tmp_path, "--task", "gym_CartPole-v1", "--run.steps", "45000")
+    scores = [episode["episode/score"] for episode in episodes]
+    means = np.convolve(scores, np.full(20, 1 / 20), "valid")
+    best = int(means.argmax())
+    step, seconds = episodes[best + 19]["step"], episodes[best + 19]["time"] - episodes[0]["time"]
+    print(f"mean of 20 episodes {means[best]:.0f} at step {step} after {seconds / 60:.1f} minutes")
+    assert means[best] >= 475

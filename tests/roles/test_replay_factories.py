@@ -1,0 +1,88 @@
+"""From a config to the replays of a run."""
+
+import numpy as np
+import pytest
+
+from dreamfleet.config import load_config
+from dreamfleet.errors import ConfigError
+from dreamfleet.launch.factories import check_replay, make_config_replay, make_config_stream
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make(mode="train", **options):
+        sizes = {"batch_length": 8, "report_length": 4, "batch_size": 4}
+        config = load_config({"logdir": str(tmp_path), **sizes, **options})
+        return make_config_replay(config, mode)
+
+    return make
+
+
+def fill(store, rows=200):
+    for n in range(rows):
+        store.add({"n": np.int64(n), "is_first": np.bool_(n == 0), "is_last": np.bool_(False)}, 0)
+
+
+def test_replays_are_below_the_log_directory_by_mode(make, tmp_path):
+    for mode in ("train", "eval"):
+        with make(mode) as store:
+            fill(store)
+            assert store.length == 9
+        assert list((tmp_path / "replay" / mode).glob("*.segment"))
+
+
+def test_another_directory(make, tmp_path):
+    with make(**{"replay.directory": str(tmp_path / "elsewhere")}) as store:
+        fill(store)
+    assert list((tmp_path / "elsewhere" / "train").glob("*.segment"))
+
+
+def test_memory_leaves_no_files(make, tmp_path):
+    with make(**{"replay.storage": "ram"}) as store:
+        fill(store)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_capacities(make):
+    with make(**{"run.steps": 5000}) as store:
+        fill(store)
+        assert store.capacity == 5000
+    with make("eval") as store:
+        assert store.capacity == 10_000
+    with make("eval", **{"replay.capacity": 50_000}) as store:
+        assert store.capacity == 5000
+
+
+def test_options_reach_the_store(make):
+    options = {"replay.uniform": 0, "replay.priority": 1, "replay.online": True, "run.mode": "serial"}
+    with make(**options) as store:
+        fill(store)
+        assert store._selector.priorities and store.truncates
+        assert store.sample(2)["n"][:, 0].tolist() == [0, 9]
+    with make("eval", **options) as store:
+        fill(store)
+        assert store._selector.priorities is None
+        assert store._rows.unseen.maxlen == 0
+
+
+def test_stream_and_store_fit(make, tmp_path):
+    config = load_config({"logdir": str(tmp_path), "batch_length": 8, "report_length": 4, "batch_size": 4})
+    with make() as store:
+        fill(store)
+        assert next(make_config_stream(config, store, "train"))["n"].shape == (4, 9)
+        assert next(make_config_stream(config, store, "report"))["n"].shape == (4, 5)
+
+
+def test_what_the_replay_will_take_is_said(tmp_path):
+    config = load_config({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 100_000})
+    text = check_replay(config)
+    assert text.startswith("replay: 100,000 steps of 12,299 bytes and what the agent adds, 1.4 GB and more in ")
+    assert str(tmp_path) in text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("storage", ["disk", "ram"])
+def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, storage):
+    options = {"task": "dummy_image", "replay.capacity": 10**12, "replay.storage": storage}
+    with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes a step\), but"):
+        check_replay(load_config({"logdir": str(tmp_path), **options}))
