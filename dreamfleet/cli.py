@@ -53,7 +53,7 @@ def _dispatch(argv: list[str]) -> int:
         description="Train world-model agents with one process per role.",
         epilog="example:\n  dreamfleet train --task gym_CartPole-v1 --steps 1e5",
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND-NAME", required=True)
     module = None
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dreamfleet import lifecycle
 from dreamfleet.agent import acting, devices, learning, reporting
 from dreamfleet.agent.contract import Batch
 from dreamfleet.agent.guard import check_finite
@@ -87,18 +88,20 @@ class Dreamer:
         return jax.device_put(learning.initial_carry(self._model, batch_size), self._placement.batch)
 
     def train(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict, dict]:
-        self._model, self._learning, carry, replay, metrics = self._update(
-            self._model, self._learning, carry, self._inputs(data)
-        )
-        done, self._pending = self._pending, Update(self._model, replay, metrics, data)
-        return (carry, *self._collect(done)) if done else (carry, {}, {})
+        with lifecycle.waiting("device: update"):  # which includes its compilation
+            self._model, self._learning, carry, replay, metrics = self._update(
+                self._model, self._learning, carry, self._inputs(data)
+            )
+            done, self._pending = self._pending, Update(self._model, replay, metrics, data)
+            return (carry, *self._collect(done)) if done else (carry, {}, {})
 
     def init_report(self, batch_size: int) -> learning.TrainCarry:
         return self.init_train(batch_size)
 
     def report(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict[str, np.ndarray]]:
-        carry, metrics = self._report(self._model, self._learning, carry, self._inputs(data))
-        return carry, jax.device_get(metrics)
+        with lifecycle.waiting("device: report"):
+            carry, metrics = self._report(self._model, self._learning, carry, self._inputs(data))
+            return carry, jax.device_get(metrics)
 
     def stream(self, source: Iterable[Batch]) -> Iterator[dict[str, Any]]:
         """Batches whose arrays are on their way to the devices; step ids are not needed there."""

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import elements
 
+from dreamfleet.envs.registry import check_task, is_attribute
 from dreamfleet.errors import ConfigError
 
 
 def check_modules(config: elements.Config, *keys: str) -> None:
-    """Raises ConfigError if one of `keys` has the form module:attr and its module is not found.
+    """Raises ConfigError if one of `keys` names a module that is not found, or a suite whose package is not.
 
     The working directory counts as a place for modules, however the command was started.
     """
@@ -20,8 +21,11 @@ def check_modules(config: elements.Config, *keys: str) -> None:
         sys.path.insert(0, directory)
     for key in keys:
         name = config.flat[key]
+        if key == "task":
+            check_task(name)
         module, has_module, _ = name.partition(":")
-        missing = _first_missing(module) if has_module else None
+        is_module = has_module and (key != "task" or is_attribute(name))
+        missing = _first_missing(module) if is_module else None
         if missing:
             reason = f"names the module {missing}, which is not found"
             remedy = "check the spelling, install its package, or start from the directory that holds it"

@@ -43,6 +43,8 @@ CHANGEABLE = (
     "run.log_full",
     "run.usage.*",
     "logger.*",
+    "replay.sync_every",
+    "jax.*",
 )
 
 

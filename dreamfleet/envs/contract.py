@@ -28,7 +28,8 @@ class Env(Protocol):
 
     An action with `reset` set starts a new episode and ignores the other entries. The first observation of an episode
     has `is_first`, the last `is_last`; `is_terminal` says that the episode ended for good rather than by a time limit.
-    Keys that begin with `log/` are episode statistics: the agent never sees them.
+    Keys that begin with `log/` are episode statistics: the agent never sees them. An environment with the attribute
+    `num_envs` is that many in one: its spaces are those of one, its actions and observations have a leading dimension.
     """
 
     @property

@@ -23,7 +23,7 @@ class Extra(NamedTuple):
 
 
 # Procgen's packages demand an old NumPy and cffi but work with those that we use, so that no extra can bring them.
-PROCGEN = "pip install --no-deps procgen-mirror gym3 moderngl glcontext gym gym-notices"
+PROCGEN = "pip install imageio cffi && pip install --no-deps procgen-mirror gym3 gym gym-notices"
 EXTRAS = {
     "atari": Extra("atari", ("ale_py",), "pip install 'dreamfleet[atari]'"),
     "atari100k": Extra("atari", ("ale_py",), "pip install 'dreamfleet[atari]'"),
@@ -32,7 +32,7 @@ EXTRAS = {
     "minigrid": Extra("minigrid", ("minigrid",), "pip install 'dreamfleet[minigrid]'"),
     "bsuite": Extra("bsuite", ("bsuite",), "pip install 'dreamfleet[bsuite]'"),
     "memorymaze": Extra("memorymaze", ("memory_maze", "gym"), "pip install 'dreamfleet[memory-maze]'"),
-    "procgen": Extra("procgen", ("procgen", "gym3"), PROCGEN),
+    "procgen": Extra("procgen", ("procgen", "gym3", "gym", "imageio"), PROCGEN),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dreamfleet.errors import ReplayError
+from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay.recovery import clean
 from dreamfleet.replay.segment import SUFFIX, Layout, Segment, open_segment
 from dreamfleet.replay.space import disk_room, refuse_network
@@ -24,9 +24,14 @@ class DiskFiles:
 
     def __init__(self, directory: str | Path):
         self.directory = Path(directory).expanduser()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        refuse_network(self.directory)
-        self._lock = _lock(self.directory / "lock")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            refuse_network(self.directory)
+            self._lock = _lock(self.directory / "lock")
+        except OSError as error:
+            reason = f"cannot be written to ({error.strerror}: {error.filename})"
+            remedy = "choose a directory that you may write to"
+            raise ConfigError("replay.directory", str(directory), reason, remedy) from error
         self._state: State | None = None
 
     @property

@@ -24,7 +24,7 @@ class SegmentPool:
         self.layout = geometry.layout
         self.slots = geometry.segments
         self.live: dict[int, Segment] = {}  # by serial, oldest first
-        self.changed: set[int] = set()  # serials of those to sync
+        self.changed: set[int] = set()  # serials of those with rows to sync; what `update` writes can be lost
         self.serials = np.full(self.slots, -1, np.int64)  # by slot
         self._files = files
         self._on_evict = on_evict
@@ -48,6 +48,7 @@ class SegmentPool:
                 self._enter(segment)
             else:
                 self._files.delete(segment)
+        self.changed = set(self.live)  # rows that were forgotten on opening must not come back from the disk
 
     def rotate(self) -> Segment:
         """The next segment to write to; when all slots are taken, the oldest is evicted for it."""

@@ -1,5 +1,6 @@
 """References to rows instead of rows: for a learner on the machine of the store, which maps the segments itself."""
 
+import functools
 import os
 
 import numpy as np
@@ -58,6 +59,7 @@ class Reader:
                 del self._segments[segment_id]
 
 
+@functools.cache
 def reader_place() -> dict[str, str | int]:
     """Where this process runs, by which the replay knows whether references are of use to it."""
     return {"boot": boot_id().decode(), "pid": os.getpid()}

@@ -68,7 +68,9 @@ class Rows:
         numbers = np.arange(committed + 1, committed + 1 + len(places), dtype=np.uint64)
         self.write(index, batch, numbers)
         for place in ends:
-            self._segment(place).columns["is_last"][place % self.layout.rows] = True
+            segment = self._segment(place)
+            segment.columns["is_last"][place % self.layout.rows] = True
+            self.pool.changed.add(segment.serial)
         self._state.commit(committed + len(places), note)
         self.items.add(items)
         return items
@@ -80,6 +82,7 @@ class Rows:
                 segment.columns[name][index] = value[part]
             if numbers is not None:
                 segment.numbers[index] = numbers[part]
+                self.pool.changed.add(segment.serial)
 
     def write_priorities(self, places: np.ndarray, priorities: np.ndarray) -> None:
         """Writes priorities at places."""
@@ -167,7 +170,6 @@ class Rows:
             while stream.blocks and first <= stream.blocks[0] < end:
                 stream.blocks.popleft()
                 stream.rows = max(0, stream.rows - BLOCK_ROWS)
-        self._free = deque(block for block in self._free if not first <= block < end)
         unseen = [place for place in self.unseen if not first <= place // BLOCK_ROWS < end]
         self.unseen = deque(unseen, self.unseen.maxlen)
         self.blocks.drop(first, end)
@@ -191,9 +193,7 @@ class Rows:
         slots, rows = np.divmod(places, self.layout.rows)
         cuts = (slots[1:] != slots[:-1]).nonzero()[0] + 1
         for start, end in itertools.pairwise([0, *cuts.tolist(), len(places)]):
-            segment = self.pool.live[int(self.pool.serials[slots[start]])]
-            self.pool.changed.add(segment.serial)
-            yield segment, rows[start:end], slice(start, end)
+            yield self.pool.live[int(self.pool.serials[slots[start]])], rows[start:end], slice(start, end)
 
     def _segment(self, place: int) -> Segment:
         return self.pool.live[int(self.pool.serials[place // self.layout.rows])]

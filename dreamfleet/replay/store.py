@@ -66,7 +66,11 @@ class Store:
         self._state = self._files.state
         self._rows: Rows | None = None  # until there is a first row, which says what rows look like
         if segments:
-            self._begin(segments[-1].layout.schema, segments, is_whole)
+            try:
+                self._begin(segments[-1].layout.schema, segments, is_whole)
+            except BaseException:
+                self._files.close()
+                raise
         self._closing = threading.Event()
         if self._files.is_lasting and sync_every:
             threading.Thread(target=self._keep_synced, args=(sync_every,), name="replay-sync", daemon=True).start()

@@ -195,19 +195,22 @@ class ReplayRole:
     def _next_batch(self, mode: str, is_near: bool) -> tuple[Batch, dict]:
         """A batch of rows; or one of references, with where they are to be found."""
         replay = self._replays[mode]
+        if is_near:
+            try:
+                batch = next(self._stream(mode, is_near))
+                place = {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
+                self._referred += 1
+                return batch, place
+            except (KeyError, AttributeError, TypeError):
+                log.info("the stream needs to see rows: they are sent to the learner, although it could map them")
+                self._without_references.add(mode)
+        return next(self._stream(mode, is_near=False)), {}
+
+    def _stream(self, mode: str, is_near: bool) -> Iterator[Batch]:
         if (mode, is_near) not in self._streams:
+            replay = self._replays[mode]
             self._streams[mode, is_near] = iter(self._make_stream(References(replay) if is_near else replay, mode))
-        if not is_near:
-            return next(self._streams[mode, False]), {}
-        try:
-            batch = next(self._streams[mode, True])
-            place = {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
-            self._referred += 1
-            return batch, place
-        except (KeyError, AttributeError):
-            log.info("the stream needs to see rows: they are sent to the learner, although it could map them")
-            self._without_references.add(mode)
-            return self._next_batch(mode, False)
+        return self._streams[mode, is_near]
 
     def _wait_batch(self, mode: str, timeout_s: float | None) -> bool:
         if mode == "train":

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from dreamfleet.errors import BadRequest
+from dreamfleet.errors import BadRequest, Closed
 from dreamfleet.rpc.batching import Batcher
 from dreamfleet.rpc.counters import Counters
 from dreamfleet.rpc.limited_log import LimitedLog
@@ -143,7 +143,9 @@ class Server(abc.ABC):
         """Logs an error in a request and makes it ready for the caller."""
         failure = Failure.from_error(self.name, request.method, error)
         kind = f"{request.method if request.method in self._methods else 'unknown'}/{type(error).__name__}"
-        if failure.is_refusal:
+        if isinstance(error, Closed):
+            pass  # what is being stopped cannot answer; that is no news
+        elif failure.is_refusal:
             self._counters.add("bad_requests")
             self._limited_log.warning(kind, f"refused a call of {request.method[:64]!r}: {failure.summary}")
         else:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from dreamfleet.config import check_config, load_config
-from dreamfleet.config.check import CHOICES, NOT_NEGATIVE, POSITIVE
+from dreamfleet.config.check import AGENT_SECTIONS, CHOICES, NOT_NEGATIVE, POSITIVE
 from dreamfleet.config.load import load_defaults
 from dreamfleet.errors import ConfigError
 
@@ -69,9 +69,15 @@ def test_choices(key, refusal):
 
 
 def test_every_number_is_checked_or_free():
-    free = {"run.train_ratio", "run.actor_batch", "run.envs"}
+    free = {"run.train_ratio", "run.actor_batch", "run.envs", "env.dmc.camera"}
     numbers = {key for key, value in load_defaults().flat.items() if type(value) in (int, float)}
+    numbers = {key for key in numbers if not key.startswith(AGENT_SECTIONS)}
     assert numbers == {*POSITIVE, *NOT_NEGATIVE, *free}
+
+
+@pytest.mark.parametrize("key", ["dreamer.learning_rate", "dreamer.loss_scales.rep", "jax.train_devices"])
+def test_negative_numbers_of_the_agent(key, refusal):
+    assert "is negative; give 0 or more" in refusal({key: -1})
 
 
 @pytest.mark.parametrize(

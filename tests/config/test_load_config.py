@@ -70,7 +70,7 @@ def test_mapping_may_be_dotted_or_nested():
         (["--run.from_checkpoint="], "run.from_checkpoint", ""),
         (["--run.actor_addr", "5000"], "run.actor_addr", "5000"),
         (["--steps", "7"], "run.steps", 7),
-        (["--duration", "7"], "run.duration", 7),
+        (["--duration", "7"], "run.duration", 7.0),
         (["--envs", "7"], "run.envs", 7),
         (["--eval-envs", "7"], "run.eval_envs", 7),
         (["--eval_envs", "7"], "run.eval_envs", 7),

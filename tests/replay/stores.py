@@ -7,7 +7,7 @@ import numpy as np
 from dreamfleet.replay import Store
 from dreamfleet.replay.segment import BLOCK_ROWS
 
-__all__ = ["BLOCK_ROWS", "add", "all_rows", "fill", "make_row", "open_store", "stack"]
+__all__ = ["BLOCK_ROWS", "add", "all_columns", "all_rows", "fill", "make_row", "open_store", "stack"]
 
 
 @contextlib.contextmanager
@@ -40,13 +40,18 @@ def fill(store, count, worker=0, start=0) -> None:
     add(store, range(start, start + count), worker)
 
 
+def all_columns(store) -> dict:
+    """Every row that the store holds, ordered by its number `n`, read past its own methods."""
+    segments = store._rows.pool.live.values() if store._rows else ()
+    parts = [{name: column[s.numbers > 0] for name, column in s.columns.items()} for s in segments]
+    if not parts:
+        return {"n": np.zeros(0, np.int64)}
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    assert len(set(columns["n"].tolist())) == len(columns["n"]), "a row is there twice"
+    return {name: column[np.argsort(columns["n"])] for name, column in columns.items()}
+
+
 def all_rows(store) -> dict:
-    """Every row that the store holds, by its number `n`, read past its own methods."""
-    rows = {}
-    inner = store._rows
-    for segment in inner.pool.live.values() if inner else ():
-        for i in np.flatnonzero(segment.numbers):
-            row = {name: np.array(column[i]) for name, column in segment.columns.items()}
-            assert int(row["n"]) not in rows, "a row is there twice"
-            rows[int(row["n"])] = row
-    return rows
+    """The same by number."""
+    columns = all_columns(store)
+    return {int(n): {name: column[i] for name, column in columns.items()} for i, n in enumerate(columns["n"])}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from stores import BLOCK_ROWS, add, all_rows, fill, make_row, open_store, stack
 
-from dreamfleet.errors import ReplayError
+from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay import Selection, Store, state
 from dreamfleet.replay.segment import open_segment
 
@@ -208,6 +208,15 @@ def test_a_segment_of_another_store_is_set_aside(tmp_path, caplog):
     with open_store(5, 2000, directory=tmp_path / "a") as store:
         assert "is of another store" in caplog.text
         assert sorted(all_rows(store)) == list(range(300))
+
+
+def test_a_store_that_cannot_be_opened_is_let_go_of(tmp_path):
+    with open_store(5, 2000, directory=tmp_path) as store:
+        fill(store, 300)
+    with pytest.raises(ConfigError, match=r"replay\.capacity"):
+        Store(5, 10**14, directory=tmp_path)
+    with open_store(5, 2000, directory=tmp_path) as again:
+        assert len(all_rows(again)) == 300
 
 
 def test_two_stores_in_one_process_are_refused_too(tmp_path):

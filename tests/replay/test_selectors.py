@@ -115,6 +115,19 @@ def test_priority_by_mean_and_maximum(length, exponent, max_fraction):
         check_distribution(draw_starts(store), np.where(expected < 1e-12, 0, expected))
 
 
+@pytest.mark.parametrize("changed", [[0], [BLOCK_ROWS], [BLOCK_ROWS + 3, 200], [299]])
+def test_a_few_steps_change_the_weight_of_all_sequences_that_they_are_in(changed):
+    options = {"exponent": 1.0, "max_fraction": 0.5, "zero_on_sample": False}
+    with open_store(BLOCK_ROWS + 9, 1000, selection=Selection(0, 0, 1, **options)) as store:
+        fill(store, 300)
+        data = store.sample(2000)  # all weights are known to the tree by then
+        ids = dict(zip(data["n"].ravel().tolist(), data["stepid"].reshape(-1, 20), strict=True))
+        store.update({"stepid": np.stack([ids[n] for n in changed]), "priority": np.full(len(changed), 50.0)})
+        priorities = np.ones(300)
+        priorities[changed] = 50.0
+        check_distribution(draw_starts(store), sequence_weights(priorities, BLOCK_ROWS + 9, 1.0, 0.5))
+
+
 def test_new_steps_have_the_initial_priority():
     selection = Selection(0, 0, 1, exponent=0.5, initial=4.0, max_fraction=0.0, zero_on_sample=False)
     with open_store(length=1, capacity=1000, selection=selection) as store:

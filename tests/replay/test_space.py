@@ -78,6 +78,15 @@ def test_network_file_systems_are_refused(tmp_path, monkeypatch, kind):
         pass
 
 
+def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(ConfigError, match=r"replay.directory='.*' cannot be written to \("),
+        open_store(directory=tmp_path / "file" / "store"),
+    ):
+        pass
+
+
 def test_the_file_system_of_a_path_is_found():
     assert space._file_system(Path("/proc/self")) == "proc"
     assert space._file_system(Path("/").resolve()) not in ("", "proc")

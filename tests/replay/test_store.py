@@ -59,7 +59,7 @@ def test_keeps_at_least_the_capacity_and_is_bounded(open_any, capacity):
         assert capacity <= len(kept) <= capacity + 2 * segment_rows
         assert segment_rows <= max(BLOCK_ROWS, capacity // 4 + BLOCK_ROWS)
         assert len(store) == len(kept) - 9
-        assert store.stats()["steps"] == len(kept)
+        assert store.stats()["steps"] == len(kept) and store.stats()["streams"] == 1
 
 
 def test_files_of_evicted_segments_are_deleted(tmp_path):

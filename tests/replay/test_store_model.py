@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from stores import BLOCK_ROWS, all_rows, stack
+from stores import BLOCK_ROWS, all_columns, stack
 
 from dreamfleet.replay import Selection, Store
 
@@ -66,7 +66,7 @@ class StoreBesideLists(RuleBasedStateMachine):
     def sample(self, batch, mode):
         data = self.store.sample(batch, mode)
         assert data["n"].shape == (batch, self.length)
-        present = set(all_rows(self.store))
+        present = self.present()
         for numbers, ids in zip(data["n"].tolist(), data["stepid"], strict=True):
             stream, start = self.place[numbers[0]]
             assert numbers == stream[start : start + len(numbers)]
@@ -84,7 +84,7 @@ class StoreBesideLists(RuleBasedStateMachine):
     @rule(choice=st.integers(0, 10**6), mark=st.integers(1, 10**6), priority=st.floats(0, 10, width=32))
     def update(self, choice, mark, priority):
         ids, numbers = self.sampled[choice % len(self.sampled)]
-        present = set(all_rows(self.store))
+        present = self.present()
         marks = mark + np.arange(numbers.size, dtype=np.int32).reshape(numbers.shape)
         self.store.update({"stepid": ids, "mark": marks, "priority": np.full(numbers.shape, priority, np.float32)})
         for n, value in zip(numbers.ravel().tolist(), marks.ravel(), strict=True):
@@ -96,7 +96,7 @@ class StoreBesideLists(RuleBasedStateMachine):
     @precondition(lambda self: self.directory)
     @rule(is_kill=st.booleans())
     def open_again(self, is_kill):
-        before = all_rows(self.store)
+        before = all_columns(self.store)
         if is_kill and self.store._rows:
             self.store._closing.set()
             self.store._rows.pool._worker.shutdown()
@@ -104,22 +104,23 @@ class StoreBesideLists(RuleBasedStateMachine):
         else:
             self.store.close()
         self.store = Store(self.length, self.capacity, **self.options)
-        np.testing.assert_equal(all_rows(self.store), before)
+        np.testing.assert_equal(all_columns(self.store), before)
         self.ignored = 0
 
     @invariant()
     def keeps_the_newest_rows_of_every_stream(self):
         if not hasattr(self, "store"):
             return
-        present = all_rows(self.store)
+        columns = all_columns(self.store)
+        present = set(columns["n"].tolist())
         starts = 0
         for stream in self.streams.values():
             kept = [n for n in stream if n in present]
             assert kept == stream[len(stream) - len(kept) :], "a stream lost rows in the middle or at its end"
             starts += max(0, len(kept) - self.length + 1)
         assert len(self.store) == starts
-        for n, row in present.items():
-            np.testing.assert_equal(row, {k: np.asarray(v) for k, v in self.rows[n].items()})
+        for name, column in columns.items():
+            np.testing.assert_array_equal(column, [self.rows[n][name] for n in columns["n"].tolist()], name)
 
     @invariant()
     def is_bounded_and_evicts_no_more_than_it_must(self):
@@ -128,8 +129,13 @@ class StoreBesideLists(RuleBasedStateMachine):
         stats, segment_rows = self.store.stats(), self.store._rows.layout.rows
         assert stats["steps"] <= self.capacity + 2 * segment_rows
         assert stats["updates_ignored"] == self.ignored
+        present = self.present()
+        assert stats["streams"] == sum(any(n in present for n in stream) for stream in self.streams.values())
         if stats["steps"] < len(self.rows):  # part of a block is unused in every stream
             assert stats["steps"] >= self.capacity - BLOCK_ROWS * len(self.streams)
+
+    def present(self) -> set:
+        return set(all_columns(self.store)["n"].tolist())
 
     def make_row(self, worker, is_first, is_last) -> dict:
         stream = self.streams.setdefault(worker, [])

