@@ -236,6 +236,7 @@ def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str) ->
         "task": task,
         "logdir": str(logdir),
         "replay.capacity": 20_000,
+        "replay.storage": "ram",
         "run.envs": envs,
         "run.envs_per_worker": envs_per_worker,
         "run.transport": transport,

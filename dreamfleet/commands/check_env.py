@@ -40,6 +40,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     config = load_config([*words, "--task", args.task], args.preset, flags=FLAGS)
     from dreamfleet.envs import make_env
     from dreamfleet.envs.checker import check_env
+
     check_modules(config, "task")
 
     make = functools.partial(_make_env, make_env, config.task, {k: dict(v) for k, v in config.env.items()})

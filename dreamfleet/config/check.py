@@ -119,7 +119,9 @@ def _check_numbers(config: Any) -> None:
         if config[key] <= 0:
             least = "at least 1" if isinstance(config[key], int) else "a number above 0"
             raise ConfigError(key, config[key], "is not positive", f"give {least}")
-    agent = [key for key, value in config.flat.items() if key.startswith(AGENT_SECTIONS) and type(value) in (int, float)]
+    agent = [
+        key for key, value in config.flat.items() if key.startswith(AGENT_SECTIONS) and type(value) in (int, float)
+    ]
     for key in (*NOT_NEGATIVE, *agent):
         if config[key] < 0:
             raise ConfigError(key, config[key], "is negative", "give 0 or more")

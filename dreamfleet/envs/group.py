@@ -13,6 +13,7 @@ from dreamfleet.errors import ConfigError, EnvError
 log = logging.getLogger("dreamfleet.envs")
 
 MAX_FAILURES = 5
+SCALARS = (bool, int, float, np.bool_, np.float32)  # whose shape need not be asked for: this is the hot path
 
 
 class Member(NamedTuple):
@@ -65,7 +66,7 @@ class EnvGroup:
         member = self._members[i]
         try:
             self._store(member, member.env.step(action))
-            if np.any(self._obs["is_last"][member.rows]):
+            if self._failures[i] and np.any(self._obs["is_last"][member.rows]):
                 self._failures[i] = 0
         except Exception:
             self.rebuilds += 1
@@ -80,17 +81,17 @@ class EnvGroup:
             self._store(member, member.env.step(resets))
 
     def _store(self, member: Member, obs: dict) -> None:
+        rows = member.rows
         for key, buffer in self._obs.items():
             try:
                 value = obs[key]
             except KeyError:
                 raise EnvError(f"{member}: the observation has no '{key}'; it has {sorted(obs)}") from None
-            expected = buffer[member.rows].shape
-            if np.shape(value) != expected:
-                raise EnvError(
-                    f"{member}: observation '{key}' has shape {np.shape(value)}, but its space says {expected}"
-                )
-            buffer[member.rows] = value
+            shape = () if type(value) in SCALARS else np.shape(value)
+            expected = buffer.shape[1:] if type(rows) is int else buffer[rows].shape
+            if shape != expected:
+                raise EnvError(f"{member}: observation '{key}' has shape {shape}, but its space says {expected}")
+            buffer[rows] = value
 
     def _build_members(self) -> list[Member]:
         members, start = [], 0

@@ -30,7 +30,7 @@ class SegmentPool:
         self._on_evict = on_evict
         self._next_serial = 0
         self._prepared: Future[Segment] | None = None
-        self._worker = ThreadPoolExecutor(1, "replay-segments")
+        self._worker = ThreadPoolExecutor(2, "replay-segments")
         self._sync_lock = threading.Lock()
 
     @property

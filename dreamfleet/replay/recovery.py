@@ -23,7 +23,7 @@ class Stream:
     index: int = 0  # blocks that it has had so far
     blocks: deque[int] = field(default_factory=deque)  # those that are still there
     rows: int = 0  # in these blocks
-    unseen: int = 0  # of these, the rows since the last sequence for the online queue
+    gone: int = 0  # rows that it had before
     is_broken: bool = False  # rows were lost: only the beginning of an episode may follow
 
 
@@ -83,8 +83,8 @@ def newest_streams(chains: Iterable[np.ndarray], blocks: Blocks) -> dict[int, St
     for chain in chains:
         worker, number, index = int(chain["worker"][0]), int(chain["stream"][0]), int(chain["index"][-1]) + 1
         if worker not in newest or (number, index) > (newest[worker].number, newest[worker].index):
-            rows = int(blocks.filled[chain["block"]].sum())
-            newest[worker] = Stream(worker, number, index, deque(chain["block"].tolist()), rows)
+            rows, gone = int(blocks.filled[chain["block"]].sum()), (index - len(chain)) * BLOCK_ROWS
+            newest[worker] = Stream(worker, number, index, deque(chain["block"].tolist()), rows, gone)
     return newest
 
 

@@ -115,9 +115,8 @@ class Rows:
         streams, filled, length = self._streams, self.blocks.filled, self._length
         for i, worker in enumerate(workers):
             stream = streams.get(worker)
-            if stream is None or (stream.is_broken and not is_first[i]):
-                stream = streams[worker] = Stream(worker, committed + 1 + i)
-            stream.is_broken = False
+            if stream is None or stream.is_broken:
+                stream = self._continue(stream, worker, is_first[i], committed + 1 + i)
             blocks, row = stream.blocks, stream.rows % BLOCK_ROWS
             if is_first[i] and blocks:
                 ends.append(blocks[-1] * BLOCK_ROWS + (row or BLOCK_ROWS) - 1)
@@ -127,14 +126,20 @@ class Rows:
             places.append(block * BLOCK_ROWS + row)
             filled[block] = row + 1
             stream.rows += 1
-            stream.unseen += 1
             start = stream.rows - length
             if start >= 0:
                 items.append(blocks[start // BLOCK_ROWS] * BLOCK_ROWS + start % BLOCK_ROWS)
-                if stream.unseen >= length:
-                    stream.unseen = 0
+                if self.unseen.maxlen is None and (stream.gone + stream.rows) % length == 0:
                     self.unseen.append(items[-1])
         return places, ends, items
+
+    def _continue(self, stream: Stream | None, worker: int, is_first: bool, number: int) -> Stream:
+        """The stream for a row after a loss, or for the first of a worker."""
+        if stream and is_first:
+            stream.is_broken = False
+            return stream
+        self._streams[worker] = Stream(worker, number)
+        return self._streams[worker]
 
     def _open_block(self, stream: Stream) -> None:
         block = self._free.popleft()
@@ -169,7 +174,8 @@ class Rows:
         for stream in self._streams.values():
             while stream.blocks and first <= stream.blocks[0] < end:
                 stream.blocks.popleft()
-                stream.rows = max(0, stream.rows - BLOCK_ROWS)
+                rows = min(stream.rows, BLOCK_ROWS)
+                stream.rows, stream.gone = stream.rows - rows, stream.gone + rows
         unseen = [place for place in self.unseen if not first <= place // BLOCK_ROWS < end]
         self.unseen = deque(unseen, self.unseen.maxlen)
         self.blocks.drop(first, end)

@@ -1,5 +1,6 @@
 """The store in memory and on disk: what goes in comes out, sequences stay whole, space stays bounded."""
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -67,10 +68,10 @@ def test_files_of_evicted_segments_are_deleted(tmp_path):
         sizes = set()
         for _ in range(10):
             fill(store, 500)
-            store.sync()
-            sizes.add(sum(path.stat().st_blocks * 512 for path in tmp_path.iterdir()))
-        most = (store._rows.pool.slots + 1) * store._rows.layout.size + 3 * 4096
-        assert max(sizes) <= most
+            with contextlib.suppress(FileNotFoundError):  # evicted between the list and the look
+                sizes.add(sum(path.stat().st_blocks * 512 for path in tmp_path.iterdir()))
+        most = (store._rows.pool.slots + 2) * store._rows.layout.size + 3 * 4096
+        assert 0 < max(sizes) <= most
     left = [path for path in tmp_path.iterdir() if path.suffix == ".segment"]
     assert len(left) == store._rows.pool.slots, "the segment that was made ahead is gone too"
 
@@ -253,6 +254,16 @@ def test_online_sequences_are_seen_once_first_and_in_order():
         assert len(set(counts.tolist())) > 5, "then it samples as ever"
         fill(store, 2, start=23)
         assert store.sample(1)["n"].tolist() == [list(range(20, 25))]
+
+
+def test_online_sequences_follow_each_other_over_a_restart(tmp_path):
+    options = {"length": 5, "capacity": 300, "online": True, "directory": tmp_path}
+    with open_store(**options) as store:
+        fill(store, 1003)
+        store.sample(300)
+    with open_store(**options) as store:
+        fill(store, 9, start=1003)
+        assert store.sample(2)["n"].tolist() == [list(range(1000, 1005)), list(range(1005, 1010))]
 
 
 def test_online_sequences_that_are_evicted_are_not_seen():
