@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 
 log = logging.getLogger("dreamfleet.lifecycle")
 
+SAME_WAIT_S = 0.5  # a wait for the same thing that starts again within this time is still the same wait
+
 _lock = threading.RLock()  # a signal handler may ask for a stop while its thread holds it
 _waits: dict[int, tuple[str, float]] = {}  # thread id -> (what, monotonic start)
+_past_waits: dict[int, tuple[str, float, float]] = {}  # the last one of each thread, with its end
 _callbacks: list[Callable[[], None]] = []
 _stop = threading.Event()
 _state = "starting"
@@ -27,11 +30,14 @@ def waiting(what: str) -> Iterator[None]:
     if thread_id in _waits:
         yield
         return
-    _waits[thread_id] = (what, time.monotonic())
+    before, since, ended = _past_waits.get(thread_id, ("", 0.0, 0.0))
+    now = time.monotonic()
+    goes_on = before == what and now - ended < SAME_WAIT_S
+    _waits[thread_id] = (what, since if goes_on else now)
     try:
         yield
     finally:
-        _waits.pop(thread_id, None)
+        _past_waits[thread_id] = (*_waits.pop(thread_id, (what, now)), time.monotonic())
 
 
 def waits(older_than_s: float = 0.0) -> list[dict]:
@@ -110,5 +116,6 @@ def reset() -> None:
         _stop.clear()
         _callbacks.clear()
     _waits.clear()
+    _past_waits.clear()
     set_state("starting")
     beat()

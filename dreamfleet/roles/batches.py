@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from dreamfleet import rpc
+from dreamfleet import lifecycle, rpc
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.replay import Batch
 from dreamfleet.replay.references import Reader, reader_place
@@ -37,24 +37,32 @@ def remote_batches(
         meta = {"wait_s": wait_s, **resolver.offer(), **extra}
         requests.append(replay.call(f"sample_batch_{mode}", meta=meta, repeat=True))
 
+    def fetch() -> Batch | None:
+        while not is_over():
+            while len(requests) < prefetch:
+                request()
+            try:
+                reply = requests[0].result(2 * wait_s)
+            except DeadlineExceeded:
+                continue  # looks again whether the run is over
+            reply_meta = requests.popleft().meta
+            on_counts(reply_meta)
+            if reply_meta.get("is_pending") or is_over():
+                continue
+            batch = resolver.resolve(reply, reply_meta)
+            if batch is not None:
+                return batch
+            request(again=True)  # in place of one that was counted but is gone
+        return None
+
     if updates is not None:
         request(updates=updates)
-    while not is_over():
-        while len(requests) < prefetch:
-            request()
-        try:
-            reply = requests[0].result(2 * wait_s)
-        except DeadlineExceeded:
-            continue  # looks again whether the run is over
-        reply_meta = requests.popleft().meta
-        on_counts(reply_meta)
-        if reply_meta.get("is_pending") or is_over():
-            continue
-        batch = resolver.resolve(reply, reply_meta)
+    while True:
+        with lifecycle.waiting(f"replay: a {mode} batch"):
+            batch = fetch()
         if batch is None:
-            request(again=True)  # in place of one that was counted but is gone
-        else:
-            yield batch
+            return
+        yield batch
 
 
 class Resolver:

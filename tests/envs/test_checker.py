@@ -143,7 +143,8 @@ def test_a_reset_in_the_middle_that_is_ignored_is_found():
 def test_chance_that_does_not_come_from_the_seed_is_found():
     report = check_env(lambda seed: Walk(seed=None), STEPS)
     assert problems(report) == [("warning", "seeds")]
-    assert "['image', 'place', 'room'] differ" in message(report, "seeds")
+    # Small spaces may agree by chance; the position in the image cannot be the same in both for long.
+    assert "differ between two environments with one seed" in message(report, "seeds")
 
 
 def test_a_seed_without_effect_is_found():
