@@ -111,7 +111,8 @@ class Priorities:
         if not (priorities >= 0).all() or np.isinf(priorities).any():
             raise ReplayError("a priority is negative or not finite; the update was not applied to priorities")
         self._powers.reshape(-1)[places] = self._power(priorities)
-        blocks = np.unique(places // BLOCK_ROWS)
+        blocks = places // BLOCK_ROWS
+        blocks = np.array(list(dict.fromkeys(blocks[np.diff(blocks, prepend=-1) != 0].tolist())))  # each once
         for _ in range(self._blocks.reach + 1):
             self._changed.update(blocks.tolist())
             blocks = self._blocks.previous[blocks]
@@ -134,9 +135,9 @@ class Priorities:
         self._changed.clear()
         length = self._blocks.length
         chain = self._blocks.follow(blocks)
-        steps = self._powers[chain].reshape(len(blocks), -1).astype(np.float64)
+        steps = self._powers[chain].reshape(len(blocks), -1)
         sums = np.zeros((len(blocks), steps.shape[1] + 1))
-        np.cumsum(steps, 1, out=sums[:, 1:])
+        np.add.accumulate(steps, 1, np.float64, out=sums[:, 1:])
         weights = (sums[:, length : length + BLOCK_ROWS] - sums[:, :BLOCK_ROWS]) / length
         if self._selection.max_fraction:
             most = sliding_max(steps, length)[:, :BLOCK_ROWS]

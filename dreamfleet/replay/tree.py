@@ -35,13 +35,14 @@ class SumTree:
     def find(self, fractions: np.ndarray) -> np.ndarray:
         """The index of the weight at each fraction (in [0, 1)) of the total, which must not be 0."""
         rest = fractions * self.total
+        each = np.arange(len(fractions))
         index = np.zeros(len(fractions), np.int64)
         for level in reversed(self._levels):
-            ends = np.cumsum(level[index], 1)
+            weights = level[index]
+            ends = np.add.accumulate(weights, 1)
             # Rounding must not lead beyond the last weight that is not 0.
             rest = np.minimum(rest, np.nextafter(ends[:, -1], 0.0))
-            child = np.argmax(ends > rest[:, None], 1)
-            before = np.where(child > 0, np.take_along_axis(ends, np.maximum(child - 1, 0)[:, None], 1)[:, 0], 0.0)
-            rest = np.maximum(rest - before, 0.0)
+            child = (ends > rest[:, None]).argmax(1)
+            rest = np.maximum(rest - (ends[each, child] - weights[each, child]), 0.0)
             index = index * self._width + child
         return index

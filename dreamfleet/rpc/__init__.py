@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.rpc.address import remove_addr, resolve_addr
+from dreamfleet.rpc.address import is_ipc, remove_addr, resolve_addr
 from dreamfleet.rpc.client import Client
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import make_key
@@ -58,14 +58,19 @@ def make_client(
 ) -> Client:
     """A client of the role `peer`, which connects in the background.
 
-    Without `threaded` everything happens on the thread of the caller: the lowest latency, for one call at a time.
+    Without `threaded`, and on one machine, all happens on the thread of the caller: the lowest latency, for one call
+    at a time.
     Without `meta` nothing is added to the data, as plain portal servers need it.
     """
     options = {"peer": peer, "key_file": key_file, "max_inflight": max_inflight}
     if transport == "zmq":
-        from dreamfleet.rpc.zmq_client import InlineZmqClient, ZmqClient
+        if not threaded and is_ipc(str(addr)):
+            from dreamfleet.rpc.zmq_local_client import LocalZmqClient
 
-        return (ZmqClient if threaded else InlineZmqClient)(str(addr), name, **options)
+            return LocalZmqClient(str(addr), name, peer=peer, max_inflight=max_inflight)
+        from dreamfleet.rpc.zmq_client import ZmqClient
+
+        return ZmqClient(str(addr), name, **options)
     if transport == "portal":
         from dreamfleet.rpc.portal_client import PortalClient
 

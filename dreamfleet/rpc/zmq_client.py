@@ -1,28 +1,23 @@
-"""The ZeroMQ engine of the client, with a thread that reads answers or (`InlineZmqClient`) without."""
+"""The ZeroMQ engine of the client."""
 
 import collections
 import math
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import zmq
 
-from dreamfleet.errors import BadRequest
-from dreamfleet.rpc import address, codec, wire, zmq_socket
-from dreamfleet.rpc.client import Client
+from dreamfleet.rpc import address, zmq_socket
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.wakeup import Wakeup
+from dreamfleet.rpc.wire_client import WireClient
 
 _RECONNECT_MS, _RECONNECT_MAX_MS = 20, 500
-_MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq_socket.HANDSHAKE_FAILED
 
 
-class ZmqClient(Client):
+class ZmqClient(WireClient):
     """Sends calls on the threads of the callers, and reads answers in a thread of its own."""
 
     def __init__(self, addr: str, name: str, *, peer: str, key_file: str | Path | None, max_inflight: int):
@@ -33,7 +28,6 @@ class ZmqClient(Client):
         self._socket = zmq_socket.make_socket(self._context, zmq.DEALER, endpoint)
         self._socket.immediate = True  # nothing is queued for a server that is not there: the outbox is ours
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = _RECONNECT_MS, _RECONNECT_MAX_MS
-        self._socket.rcvtimeo = _RECONNECT_MS
         self._has_key = key is not None
         if key:
             self._socket.curve_serverkey, self._socket.curve_publickey = key.public, key.public
@@ -45,17 +39,8 @@ class ZmqClient(Client):
         self._socket_lock = threading.Lock()
         self._outbox: collections.deque[Future] = collections.deque()
         self._socket.connect(endpoint)
-        self._start()
-
-    def _start(self) -> None:
         self._thread = threading.Thread(target=self._read_loop, name=f"{self.name}-rpc-io", daemon=True)
         self._thread.start()
-
-    def _encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
-        frames = wire.encode_request(number, method, data, meta)
-        if (size := sum(map(len, frames))) > codec.MAX_BYTES:
-            raise BadRequest(f"a message of {size} bytes is above the limit of {codec.MAX_BYTES}")
-        return frames
 
     def _submit(self, future: Future) -> None:
         with self._socket_lock:
@@ -104,17 +89,6 @@ class ZmqClient(Client):
             self._handle_event(event)
         return bool(events or messages or can_send)
 
-    def _read_answer(self, frames: list[Any]) -> None:
-        self._bytes_in += sum(map(len, frames))
-        number = -1
-        try:
-            _, kind, number, _, start = wire.read_envelope(memoryview(frames[0]))
-            outcome = wire.decode_answer(kind, frames, _MAX_REPLY_BYTES, start)
-        except BadRequest as error:
-            outcome = error
-            self._limited_log.warning("answer", f"{self.peer} sent an answer that cannot be read: {error}")
-        self._finish(number, outcome)
-
     def _handle_event(self, event: int) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._note_connected()
@@ -140,60 +114,3 @@ class ZmqClient(Client):
                 self._bytes_out += sum(map(len, frames))
             self._outbox.popleft()
         return True
-
-
-class InlineZmqClient(ZmqClient):
-    """For one thread with one call in flight at a time: it does everything itself, which is fastest."""
-
-    def _start(self) -> None:
-        self._turn_lock = threading.Lock()  # held while waiting; `close` may come from another thread
-        self._last_turn = 0.0
-
-    def advance(self) -> None:
-        with self._turn_lock:
-            if not self._is_closed:
-                self._turn()
-
-    def _submit(self, future: Future) -> None:
-        with self._turn_lock:
-            if self._is_closed:
-                return
-            # A connection that was lost is not made again for a while. Only after that time the call could go out on
-            # a connection whose making was not noticed yet.
-            if time.monotonic() - self._last_turn > _RECONNECT_MS / 2000:
-                self._turn()
-            self._outbox.append(future)
-            if self.connected:
-                self._send_calls()
-
-    def _turn(self) -> bool:
-        self._last_turn = time.monotonic()
-        return super()._turn()
-
-    def _await(self, future: Future, until: float) -> bool:
-        with self._turn_lock:
-            # Most answers come soon, and waiting for them in the socket is the fastest way.
-            if future.is_sent and not self._is_closed and until - time.monotonic() > _RECONNECT_MS / 1000:
-                try:
-                    self._read_answer(zmq_socket.receive(self._socket, 0))
-                    self._last_turn = time.monotonic()
-                except zmq.Again:
-                    pass
-            return self._turn_until(future.is_settled, until)
-
-    def _block(self, is_ready: Callable[[], bool], until: float) -> bool:
-        with self._turn_lock:
-            return self._turn_until(is_ready, until)
-
-    def _turn_until(self, is_ready: Callable[[], bool], until: float) -> bool:
-        while not is_ready() and not self._is_closed:
-            if not self._turn() and not is_ready():
-                if time.monotonic() >= until:
-                    return False
-                zmq_socket.wait(self._poll, self._wakeup, until)
-        return is_ready()
-
-    def _hang_up(self) -> None:
-        self._wakeup.set()
-        with self._turn_lock:
-            self._destroy()

@@ -33,8 +33,9 @@ def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
     socket = context.socket(kind)
     socket.linger = 0
     socket.ipv6 = endpoint.startswith("tcp://[")
-    socket.heartbeat_ivl = _HEARTBEAT_MS
-    socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
+    if not endpoint.startswith("ipc:"):  # within a machine, a connection is never lost without notice
+        socket.heartbeat_ivl = _HEARTBEAT_MS
+        socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
     return socket
 
 
@@ -95,9 +96,9 @@ def send(socket: zmq.Socket, frames: list[codec.Buffer]) -> None:
     _send(socket, last, _NOBLOCK, len(last) <= codec.LARGE)
 
 
-def receive(socket: zmq.Socket, flags: int = _NOBLOCK) -> list[zmq.Frame]:
-    """The frames of the next message; raises `zmq.Again` where there is none (without flags: within `rcvtimeo`)."""
-    frame = _receive(socket, flags, False)
+def receive(socket: zmq.Socket) -> list[zmq.Frame]:
+    """The frames of the next message; raises `zmq.Again` where there is none."""
+    frame = _receive(socket, _NOBLOCK, False)
     frames = [frame]
     while frame.more:
         frame = _receive(socket, _NOBLOCK, False)

@@ -1,9 +1,11 @@
 """From a config to the replays of a run."""
 
+import re
+
 import numpy as np
 import pytest
 
-from dreamfleet.config import load_config
+from dreamfleet.config import check_config, load_config
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.factories import check_replay, make_config_replay, make_config_stream
 
@@ -86,3 +88,28 @@ def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, storage):
     options = {"task": "dummy_image", "replay.capacity": 10**12, "replay.storage": storage}
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes a step\), but"):
         check_replay(load_config({"logdir": str(tmp_path), **options}))
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"replay.capacity": 5000, "run.envs": 64}, "leaves no room for a sequence of each of 64 environments"),
+        ({"replay.uniform": 0}, "replay.uniform=0.0 leaves no way to choose sequences"),
+        ({"replay.priority_max": 1.5}, "replay.priority_max=1.5 is not a part; give 0 to 1"),
+        ({"run.envs": 0}, "leaves nothing to train on"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(tmp_path, options, part):
+    with pytest.raises(ConfigError, match=re.escape(part)):
+        check_config(load_config({"logdir": str(tmp_path), **options}))
+
+
+def test_without_environments_there_must_be_steps_and_nothing_to_wait_for(make, tmp_path):
+    with make() as store:
+        fill(store)
+    offline = {"logdir": str(tmp_path), "run.envs": 0}
+    with pytest.raises(ConfigError, match=r"run\.train_ratio=32\.0 cannot be kept without environments"):
+        check_config(load_config(offline))
+    with pytest.raises(ConfigError, match=r"run\.steps=10 are never reached"):
+        check_config(load_config({**offline, "run.train_ratio": 0, "run.steps": 10}))
+    check_config(load_config({**offline, "run.train_ratio": 0}))
