@@ -33,15 +33,19 @@ def make_server(
     max_pending: int = 4096,
 ) -> Server:
     """A server for the role `name`; bind its methods, then start it."""
-    options = {"key_file": key_file, "max_message_bytes": max_message_bytes, "max_pending": max_pending}
+    options = {"max_message_bytes": max_message_bytes, "max_pending": max_pending}
+    if transport == "zmq" and is_ipc(str(addr)):
+        from dreamfleet.rpc.local_server import LocalServer
+
+        return LocalServer(str(addr), name, **options)
     if transport == "zmq":
         from dreamfleet.rpc.zmq_server import ZmqServer
 
-        return ZmqServer(str(addr), name, **options)
+        return ZmqServer(str(addr), name, key_file=key_file, **options)
     if transport == "portal":
         from dreamfleet.rpc.portal_server import PortalServer
 
-        return PortalServer(str(addr), name, **options)
+        return PortalServer(str(addr), name, key_file=key_file, **options)
     raise _unknown_transport(transport)
 
 
@@ -62,19 +66,19 @@ def make_client(
     at a time.
     Without `meta` nothing is added to the data, as plain portal servers need it.
     """
-    options = {"peer": peer, "key_file": key_file, "max_inflight": max_inflight}
-    if transport == "zmq":
-        if not threaded and is_ipc(str(addr)):
-            from dreamfleet.rpc.zmq_local_client import LocalZmqClient
+    options = {"peer": peer, "max_inflight": max_inflight}
+    if transport == "zmq" and is_ipc(str(addr)):
+        from dreamfleet.rpc.local_client import InlineLocalClient, ThreadedLocalClient
 
-            return LocalZmqClient(str(addr), name, peer=peer, max_inflight=max_inflight)
+        return (ThreadedLocalClient if threaded else InlineLocalClient)(str(addr), name, **options)
+    if transport == "zmq":
         from dreamfleet.rpc.zmq_client import ZmqClient
 
-        return ZmqClient(str(addr), name, **options)
+        return ZmqClient(str(addr), name, key_file=key_file, **options)
     if transport == "portal":
         from dreamfleet.rpc.portal_client import PortalClient
 
-        return PortalClient(str(addr), name, has_meta=meta, **options)
+        return PortalClient(str(addr), name, has_meta=meta, key_file=key_file, **options)
     raise _unknown_transport(transport)
 
 

@@ -1,10 +1,12 @@
 """Addresses as users write them (`ipc:/path`, `host:port`, `port`), and what each engine makes of them."""
 
 import contextlib
+import errno
 import shutil
 import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from dreamfleet.errors import ConfigError
 
@@ -96,6 +98,13 @@ def remove_stale_socket(addr: str) -> None:
                 path.unlink()
         else:
             raise in_use(addr)
+
+
+def cannot_listen(addr: str, error: Any) -> ConfigError:
+    """What to raise where an address cannot be bound, for an error with an `errno`."""
+    if error.errno == errno.EADDRINUSE:
+        return in_use(addr)
+    return ConfigError("addr", addr, f"cannot be listened on ({error})", "use an address of this host")
 
 
 def in_use(addr: str) -> ConfigError:

@@ -6,7 +6,7 @@ from dreamfleet.errors import BadRequest
 from dreamfleet.rpc import codec, wire
 from dreamfleet.rpc.client import Client
 
-_MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
+MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
 
 
 class WireClient(Client):
@@ -23,7 +23,7 @@ class WireClient(Client):
         number = -1
         try:
             _, kind, number, _, start = wire.read_envelope(memoryview(frames[0]))
-            outcome = wire.decode_answer(kind, frames, _MAX_REPLY_BYTES, start)
+            outcome = wire.decode_answer(kind, frames, MAX_REPLY_BYTES, start)
         except BadRequest as error:
             outcome = error
             self._limited_log.warning("answer", f"{self.peer} sent an answer that cannot be read: {error}")

@@ -1,4 +1,4 @@
-"""The ZeroMQ engine of the client."""
+"""The ZeroMQ engine of the client, over TCP."""
 
 import collections
 import math
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import zmq
 
-from dreamfleet.rpc import address, zmq_socket
+from dreamfleet.rpc import zmq_socket
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.wakeup import Wakeup
@@ -23,15 +23,13 @@ class ZmqClient(WireClient):
     def __init__(self, addr: str, name: str, *, peer: str, key_file: str | Path | None, max_inflight: int):
         super().__init__(name, peer, max_inflight)
         endpoint = zmq_socket.make_endpoint(addr, is_server=False)
-        key = None if address.is_ipc(addr) else load_key(key_file, addr)
+        key = load_key(key_file, addr)
         self._context = zmq.Context()
         self._socket = zmq_socket.make_socket(self._context, zmq.DEALER, endpoint)
         self._socket.immediate = True  # nothing is queued for a server that is not there: the outbox is ours
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = _RECONNECT_MS, _RECONNECT_MAX_MS
-        self._has_key = key is not None
-        if key:
-            self._socket.curve_serverkey, self._socket.curve_publickey = key.public, key.public
-            self._socket.curve_secretkey = key.secret
+        self._socket.curve_serverkey, self._socket.curve_publickey = key.public, key.public
+        self._socket.curve_secretkey = key.secret
         self._monitor = zmq_socket.make_monitor(self._context, self._socket, _EVENTS)
         self._wakeup = Wakeup()
         self._poll = zmq_socket.make_poll(self._wakeup, self._socket, self._monitor)
@@ -97,7 +95,7 @@ class ZmqClient(WireClient):
                 again, lost = self._note_lost()
                 self._outbox.extendleft(reversed(again))
             self._fail_lost(lost)
-        elif event & zmq_socket.HANDSHAKE_FAILED and self._has_key:
+        elif event & zmq_socket.HANDSHAKE_FAILED:
             self._limited_log.warning("handshake", f"{self.peer} refused the connection: is the key file the same?")
 
     def _send_calls(self) -> bool:

@@ -11,9 +11,9 @@ from dreamfleet.rpc.limited_log import LimitedLog
 
 
 class Gatekeeper:
-    """Admits only holders of the key, if there is one, and logs connections that fail; ends with its context."""
+    """Admits only holders of the key, and logs connections that fail; ends with its context."""
 
-    def __init__(self, context: zmq.Context, server: zmq.Socket, key: KeyPair | None, log: LimitedLog, name: str):
+    def __init__(self, context: zmq.Context, server: zmq.Socket, key: KeyPair, log: LimitedLog, name: str):
         self._key, self._log = key, log
         self._monitor = zmq_socket.make_monitor(context, server, zmq_socket.HANDSHAKE_FAILED)
         self._zap = context.socket(zmq.REP)
@@ -44,7 +44,7 @@ class Gatekeeper:
 
     def _answer(self) -> None:
         version, number, _, peer, _, mechanism, *credentials = self._zap.recv_multipart()
-        is_ours = self._key is not None and mechanism == b"CURVE" and z85.encode(credentials[0]) == self._key.public
+        is_ours = mechanism == b"CURVE" and z85.encode(credentials[0]) == self._key.public
         if not is_ours:
             self._log.warning("key", f"refused a peer without the key of this run ({peer.decode()})")
         status = (b"200", b"OK") if is_ours else (b"400", b"unknown key")

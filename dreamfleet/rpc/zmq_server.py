@@ -1,34 +1,29 @@
-"""The ZeroMQ engine of the server: one thread reads requests; answers are sent by the threads that made them."""
+"""The ZeroMQ engine of the server, over TCP: one thread reads requests, those that made the answers send them."""
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import zmq
 
-from dreamfleet.errors import BadRequest, ConfigError
-from dreamfleet.rpc import address, codec, wire, zmq_socket
+from dreamfleet.rpc import address, codec, zmq_socket
 from dreamfleet.rpc.keys import load_key
-from dreamfleet.rpc.messages import Answer, Request
-from dreamfleet.rpc.server import Server
+from dreamfleet.rpc.messages import Answer
 from dreamfleet.rpc.wakeup import Wakeup
+from dreamfleet.rpc.wire_server import ENGINE_LIMIT, SEND_QUEUE, WireServer
 from dreamfleet.rpc.zmq_gatekeeper import Gatekeeper
 
 _LINGER_MS = 500
-_SEND_QUEUE = 4096  # answers that wait for one client to read them
 _RECEIVE_QUEUE = 64  # requests of one client that wait to be read
 _BURST = 64  # requests read before batches and answers get their turn
-_ENGINE_LIMIT = codec.MAX_BYTES + (1 << 20)  # larger frames end the connection; smaller ones get an answer
 
 
-class ZmqServer(Server):
-    """Serves on `ipc:` sockets, and on TCP with CURVE encryption for peers that hold the key."""
+class ZmqServer(WireServer):
+    """Serves on TCP, with CURVE encryption for peers that hold the key."""
 
     def __init__(self, addr: str, name: str, *, key_file: str | Path | None, max_message_bytes: int, max_pending: int):
-        super().__init__(addr, name, max_pending)
-        self._max_bytes = max_message_bytes
+        super().__init__(addr, name, max_message_bytes=max_message_bytes, max_pending=max_pending)
         self._endpoint = zmq_socket.make_endpoint(addr, is_server=True)
-        self._key = None if address.is_ipc(addr) else load_key(key_file, addr)
+        self._key = load_key(key_file, addr)
         self._wakeup = Wakeup()
         self._reader = threading.Thread(target=self._read_loop, name=f"{name}-rpc-io", daemon=True)
         self._all_answered = threading.Event()  # workers have ended, so the socket may be closed
@@ -36,11 +31,7 @@ class ZmqServer(Server):
         self._lock = threading.Lock()
         self._socket: zmq.Socket | None = None
         self._pending = 0  # requests read and not answered
-        self._clients: set[bytes] = set()
-
-    def open_request(self, request: Request) -> tuple[Any, dict[str, Any]]:
-        frames, start = request.payload
-        return wire.decode_payload(frames, self._max_bytes, start)
+        self._clients: set[bytes] = set()  # that have asked for something since the last `stats`
 
     def deliver(self, answers: list[Answer]) -> None:
         messages = [[request.origin[0], *self._encode(request, answer)] for request, answer in answers]
@@ -61,50 +52,32 @@ class ZmqServer(Server):
         clients, self._clients = self._clients, set()
         return super().stats() | {"pending": self._pending, "clients": len(clients)}
 
-    def _encode(self, request: Request, answer: Any) -> list[codec.Buffer]:
-        number = request.origin[1]
-        try:
-            frames = wire.encode_answer(number, answer)
-            if (size := sum(map(len, frames))) > self._max_bytes:
-                raise ValueError(f"the reply has {size} bytes, above the limit of {self._max_bytes}")
-        except Exception as error:
-            return wire.encode_answer(number, self.make_failure(request, error))
-        return frames
-
     def _send(self, socket: zmq.Socket, message: list[codec.Buffer]) -> None:
         try:
             zmq_socket.send(socket, message)
             self._bytes_out += sum(map(len, message))
         except zmq.ZMQError as error:  # the client is gone, or has stopped to read its answers
-            self._counters.add("dropped_replies")
-            if error.errno == zmq.EAGAIN:
-                self._limited_log.warning("send", "dropped a reply to a client that does not read")
+            self._drop_reply(is_stuck=error.errno == zmq.EAGAIN)
 
     def _listen(self) -> None:
-        if address.is_ipc(self.addr):
-            address.remove_stale_socket(self.addr)
         self._context = zmq.Context()
         socket = self._make_socket()
         try:
             socket.bind(self._endpoint)
         except zmq.ZMQError as error:
             self._context.destroy(0)
-            if error.errno == zmq.EADDRINUSE:
-                raise address.in_use(self.addr) from None
-            remedy = "use an address of this host"
-            raise ConfigError("addr", self.addr, f"cannot be listened on ({error})", remedy) from None
+            raise address.cannot_listen(self.addr, error) from None
         self._socket = socket
         self._reader.start()
 
     def _make_socket(self) -> zmq.Socket:
         socket = zmq_socket.make_socket(self._context, zmq.ROUTER, self._endpoint)
         socket.router_mandatory = True
-        socket.sndhwm, socket.rcvhwm = _SEND_QUEUE, _RECEIVE_QUEUE
-        socket.maxmsgsize = max(self._max_bytes, _ENGINE_LIMIT)
-        if self._key:
-            socket.curve_server = True
-            socket.curve_secretkey = self._key.secret
-            socket.zap_domain = b"dreamfleet"
+        socket.sndhwm, socket.rcvhwm = SEND_QUEUE, _RECEIVE_QUEUE
+        socket.maxmsgsize = max(self._max_bytes, ENGINE_LIMIT)
+        socket.curve_server = True
+        socket.curve_secretkey = self._key.secret
+        socket.zap_domain = b"dreamfleet"
         self._gatekeeper = Gatekeeper(self._context, socket, self._key, self._limited_log, self.name)
         return socket
 
@@ -125,6 +98,7 @@ class ZmqServer(Server):
             try:
                 messages = self._receive(socket)
                 for identity, *frames in messages:
+                    self._clients.add(identity.bytes)
                     self._accept(identity.bytes, frames)
                 self.flush()
             except zmq.ContextTerminated:
@@ -150,17 +124,3 @@ class ZmqServer(Server):
                 messages.append(zmq_socket.receive(socket))
             self._pending += len(messages)
         return messages
-
-    def _accept(self, identity: bytes, frames: list[Any]) -> None:
-        self._clients.add(identity)
-        self._bytes_in += sum(map(len, frames))
-        request = Request("", (identity, 0), None)
-        try:
-            version, kind, number, method, start = wire.read_envelope(memoryview(frames[0] if frames else b""))
-            request.method, request.origin, request.payload = method, (identity, number), (frames, start)
-            if version != wire.VERSION or kind != wire.REQUEST:
-                raise BadRequest(f"protocol {version} is not the protocol {wire.VERSION} of this server")
-        except BadRequest as error:
-            self.deliver([(request, self.make_failure(request, error))])
-        else:
-            self.dispatch(request)

@@ -33,16 +33,13 @@ def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
     socket = context.socket(kind)
     socket.linger = 0
     socket.ipv6 = endpoint.startswith("tcp://[")
-    if not endpoint.startswith("ipc:"):  # within a machine, a connection is never lost without notice
-        socket.heartbeat_ivl = _HEARTBEAT_MS
-        socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
+    socket.heartbeat_ivl = _HEARTBEAT_MS
+    socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
     return socket
 
 
 def make_endpoint(addr: str, *, is_server: bool) -> str:
     """What ZeroMQ calls the address."""
-    if address.is_ipc(addr):
-        return f"ipc://{address.check_ipc(addr).removeprefix('ipc:')}"
     host, port = address.split_host(addr)
     return f"tcp://{address.bind_host(host) if is_server else address.connect_host(host)}:{port}"
 

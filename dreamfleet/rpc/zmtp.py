@@ -1,54 +1,58 @@
-"""The wire protocol of ZeroMQ (ZMTP 3.0, without encryption) over a local socket, spoken by the thread that calls."""
+"""The wire protocol of ZeroMQ (ZMTP 3.0, without encryption) over a local socket, spoken by the thread that calls.
 
-import contextlib
+On one machine this takes the place of libzmq, whose threads between a call and the socket cost more than the call.
+"""
+
 import select
 import socket
 import struct
+import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 Buffer = Any  # bytes, or anything else of one byte per element that offers its memory
 
-READ_S = 0.02  # how long `read` waits at most
+READ_S = 0.02  # how long a blocking `read` waits at most
 
+_CHUNK = 1 << 16  # bytes read at once; larger frames are read right into their own memory
+_BUFFER_BYTES = 1 << 20  # asked of the operating system, which may give less
+_MOST_BUFFERS = 512  # in one system call
 _MORE, _LONG, _COMMAND = 1, 2, 4  # flags of a frame
-_SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
-_GREETING = _SIGNATURE + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)  # version 3.0, no encryption
+_GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)  # version 3.0
 _SHORT_HEADER, _LONG_HEADER = struct.Struct(">BB"), struct.Struct(">BQ")
-_TIMEVAL = struct.Struct("@ll")
 
 
 class ZmtpConnection:
-    """A connection as a ZeroMQ socket of the type DEALER has it; not safe to use by several threads.
+    """One end of a connection, of the socket type `kind`; one thread reads, any may send.
 
-    All methods raise `OSError` once the connection is lost.
+    All methods raise `OSError` once the connection is lost, or for data that is not of the protocol.
     """
 
-    def __init__(self, path: str):
-        self.is_ready = False  # whether the server has answered the handshake
-        self._socket = socket.socket(socket.AF_UNIX)
-        try:
-            for option, seconds in ((socket.SO_RCVTIMEO, READ_S), (socket.SO_SNDTIMEO, READ_S)):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(0, round(1e6 * seconds)))
-            self._socket.connect(path)
-        except OSError:
-            self._socket.close()
-            raise
+    def __init__(self, connected: socket.socket, kind: bytes, max_bytes: int):
+        self.is_ready = False  # whether the other side has answered the handshake
+        self._socket = connected
+        self._max_bytes = max_bytes  # of one message
+        self._lock = threading.Lock()  # for sending
         self._unsent: list[Buffer] = []
         self._is_greeted = False
-        self._chunk = memoryview(bytearray(1 << 16))
+        self._chunk = memoryview(bytearray(_CHUNK))
         self._received = bytearray()
-        self._frames: list[bytes] = []  # of a message whose end has not come yet
-        self._send([_GREETING, *_encode([_command(b"READY", {b"Socket-Type": b"DEALER"})], _COMMAND)])
+        self._frames: list[Buffer] = []  # of a message whose end has not come yet
+        self._frames_bytes = 0
+        self._large: tuple[int, memoryview] | None = None  # flags and memory of a frame that is being read
+        self._large_size = 0  # of it, read so far
+        self._send([_GREETING, *_encode([_command(b"READY", {b"Socket-Type": kind})], _COMMAND)])
 
     @property
     def fd(self) -> int:
         return self._socket.fileno()
 
     @property
-    def is_full(self) -> bool:
-        """Whether something waits until there is room to send it."""
-        return bool(self._unsent)
+    def unsent(self) -> int:
+        """How many buffers wait until there is room to send them."""
+        return len(self._unsent)
 
     @property
     def events(self) -> int:
@@ -64,44 +68,52 @@ class ZmtpConnection:
         if self._unsent:
             self._send([])
 
-    def read(self, *, blocking: bool) -> list[list[bytes]]:
+    def read(self, *, blocking: bool = False) -> list[list[Buffer]]:
         """Messages that have arrived, with `blocking` within `READ_S`."""
+        target = self._chunk if self._large is None else self._large[1][self._large_size :]
         try:
-            size = self._socket.recv_into(self._chunk, 0, 0 if blocking else socket.MSG_DONTWAIT)
+            size = self._socket.recv_into(target, 0, 0 if blocking else socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         if not size:
-            raise ConnectionResetError("the server has closed the connection")
-        self._received += self._chunk[:size]
-        return self._parse()
+            raise ConnectionResetError("the other side has closed the connection")
+        messages: list[list[Buffer]] = []
+        if self._large is None:
+            self._received += target[:size]
+            self._parse(messages)
+        elif size < len(target):
+            self._large_size += size
+        else:
+            flags, memory = self._large
+            self._large = None
+            self._add_frame(flags, memory, messages)
+        return messages
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        self._socket.close()
 
     def _send(self, buffers: list[Buffer]) -> None:
-        self._unsent += buffers
-        while self._unsent:
-            try:
-                size = self._socket.sendmsg(self._unsent, [], socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            sent = 0
-            while sent < len(self._unsent) and size >= len(self._unsent[sent]):
-                size -= len(self._unsent[sent])
-                sent += 1
-            del self._unsent[:sent]
-            if size:
-                self._unsent[0] = memoryview(self._unsent[0]).cast("B")[size:]
+        with self._lock:
+            self._unsent += buffers
+            while self._unsent:
+                try:
+                    size = self._socket.sendmsg(self._unsent[:_MOST_BUFFERS], [], socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return
+                sent = 0
+                while sent < len(self._unsent) and size >= len(self._unsent[sent]):
+                    size -= len(self._unsent[sent])
+                    sent += 1
+                del self._unsent[:sent]
+                if size:
+                    self._unsent[0] = memoryview(self._unsent[0]).cast("B")[size:]
 
-    def _parse(self) -> list[list[bytes]]:
-        messages: list[list[bytes]] = []
+    def _parse(self, messages: list[list[Buffer]]) -> None:
+        """Takes all whole frames out of what was received."""
         received, start = self._received, 0
         if not self._is_greeted:
-            if len(received) < len(_GREETING):
-                return messages
-            if received[0] != 0xFF or received[10] < 3 or received[12:16] != b"NULL":
-                raise ConnectionRefusedError("the server does not speak ZMTP 3 without encryption")
+            if not _is_greeting(received):
+                return
             self._is_greeted, start = True, len(_GREETING)
         while len(received) - start >= _SHORT_HEADER.size:
             header = _LONG_HEADER if received[start] & _LONG else _SHORT_HEADER
@@ -109,28 +121,64 @@ class ZmtpConnection:
             if len(received) < body:
                 break
             flags, size = header.unpack_from(received, start)
+            if size > self._max_bytes - self._frames_bytes:
+                raise ConnectionAbortedError(f"a message of {size} bytes or more is above the limit")
             if len(received) < body + size:
+                if size > _CHUNK:
+                    self._begin_large(flags, size, memoryview(received)[body:])
+                    start = len(received)
                 break
             start = body + size
-            frame = bytes(memoryview(received)[body:start])
-            if flags & _COMMAND:
-                self._obey(frame)
-                continue
-            self._frames.append(frame)
-            if not flags & _MORE:
-                messages.append(self._frames)
-                self._frames = []
+            self._add_frame(flags, bytes(memoryview(received)[body:start]), messages)
         del received[:start]
-        return messages
+
+    def _begin_large(self, flags: int, size: int, begin: memoryview) -> None:
+        memory = np.empty(size, np.uint8).data
+        memory[: len(begin)] = begin
+        self._large, self._large_size = (flags, memory), len(begin)
+        begin.release()
+
+    def _add_frame(self, flags: int, frame: Buffer, messages: list[list[Buffer]]) -> None:
+        if flags & _COMMAND:
+            self._obey(bytes(frame))
+            return
+        if not self.is_ready:
+            raise ConnectionAbortedError("a message came before the handshake")
+        self._frames.append(frame)
+        self._frames_bytes += len(frame) + _LONG_HEADER.size
+        if not flags & _MORE:
+            messages.append(self._frames)
+            self._frames, self._frames_bytes = [], 0
 
     def _obey(self, command: bytes) -> None:
-        name, body = command[1 : 1 + command[0]], command[1 + command[0] :]
+        size = command[0] if command else 0
+        name, body = command[1 : 1 + size], command[1 + size :]
         if name == b"READY":
             self.is_ready = True
         elif name == b"PING":
             self._send(_encode([b"\x04PONG" + body[2:]], _COMMAND))
         elif name == b"ERROR":
-            raise ConnectionRefusedError(f"the server refused the connection: {body[1:].decode(errors='replace')}")
+            raise ConnectionRefusedError(f"the other side refused the connection: {body[1:]!r}")
+
+
+def make_socket() -> socket.socket:
+    """A socket with the options that both sides share."""
+    made = socket.socket(socket.AF_UNIX)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        made.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", 0, round(1e6 * READ_S)))
+    return made
+
+
+def _is_greeting(received: bytearray) -> bool:
+    """Whether the greeting is complete; raises if it is none."""
+    if received[:1] != b"\xff" or (len(received) > 10 and received[10] < 3):
+        raise ConnectionRefusedError("the other side does not speak ZMTP 3")
+    if len(received) < len(_GREETING):
+        return False
+    if received[12:32] != _GREETING[12:32]:
+        raise ConnectionRefusedError("the other side wants encryption, which local connections have not")
+    return True
 
 
 def _encode(frames: Sequence[Buffer], flags: int = 0) -> list[Buffer]:
