@@ -1,6 +1,8 @@
 """Batches from a remote replay, requested ahead of time."""
 
+import itertools
 import logging
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -32,9 +34,14 @@ def remote_batches(
     """
     resolver = Resolver()
     requests: deque[rpc.Future] = deque()
+    learner, numbers = uuid.uuid4().hex, itertools.count()
 
     def request(**extra: object) -> None:
-        meta = {"wait_s": wait_s, **resolver.offer(), **extra}
+        number = next(numbers)
+        # All before those that are under way were answered. Replay knows from this which batches to keep.
+        received = number - len(requests) - 1
+        call = {"learner": learner, "number": number, "received": received}
+        meta = {"wait_s": wait_s, **call, **resolver.offer(), **extra}
         requests.append(replay.call(f"sample_batch_{mode}", meta=meta, repeat=True))
 
     def fetch() -> Batch | None:

@@ -18,6 +18,7 @@ from dreamfleet.replay.references import References, reader_place
 from dreamfleet.roles.counts import Counts, CountsFile, Mark, make_note, read_note
 from dreamfleet.roles.options import sequence_length, with_defaults
 from dreamfleet.roles.reports import RoleReports
+from dreamfleet.roles.sent_batches import SentBatches
 from dreamfleet.roles.wiring import load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
@@ -59,6 +60,7 @@ class ReplayRole:
         self._replays: dict[str, Any] = {"train": train, "report": train, "eval": evaluation}
         self._streams: dict[tuple[str, bool], Iterator[Batch]] = {}  # by mode, and whether they are of references
         self._make_stream = make_stream
+        self._sent = {mode: SentBatches() for mode in MODES}
         self._batch_size = args.batch_size
         self._logdir, self._keep, self._is_joined = args.logdir, args.keep, args.is_joined
         self._file = CountsFile(Path(args.logdir) / "replay" / "counts")
@@ -124,8 +126,11 @@ class ReplayRole:
 
         A caller that says how long it waits (`wait_s`) gets an empty answer with the counts after that time; any other
         waits until there is a batch. A learner that was restarted says how many `updates` it stands at; one whose last
-        batch was gone when it looked asks `again`. A `reader` on this machine gets references instead of rows.
+        batch was gone when it looked asks `again`. A `reader` on this machine gets references instead of rows. A call
+        that is repeated after a lost connection gets the batch that it got before.
         """
+        if reply := self._sent[mode].find(meta):
+            return reply
         if "updates" in meta:
             self.limiter.set_samples(meta["updates"] * self._batch_size)
             for is_near in (True, False):  # chunks that continue a sequence are of no use to a learner that starts
@@ -137,7 +142,7 @@ class ReplayRole:
         if mode == "train" and not is_again:
             self.limiter.sampled(self._batch_size)
             self._write_counts()
-        return rpc.Reply(batch, {**self.counts(), **place})
+        return self._sent[mode].keep(meta, rpc.Reply(batch, {**self.counts(), **place}))
 
     def update(self, data: Any, _: dict) -> dict:
         """Writes refreshed states back."""

@@ -154,6 +154,25 @@ def test_a_checkpoint_holds_a_watermark_and_the_rows_stay_where_they_are(open_ro
     assert kept(role) == list(range(80)) and role.limiter.inserts == 80
 
 
+def test_a_call_for_a_batch_that_is_repeated_gets_the_same_batch(open_role):
+    role = open_role()
+    for number in range(20):
+        role.add_batch(make_batch([number, number]), {})
+
+    def sample(number, received, learner="a"):
+        meta = {"learner": learner, "number": number, "received": received}
+        return role.sample_batch("train", None, meta).data["stepid"].tolist()
+
+    batches = [sample(0, -1), sample(1, -1)]
+    samples = role.counts()["samples"]
+    assert [sample(0, -1), sample(1, -1)] == batches, "both answers may have been lost"
+    assert role.counts()["samples"] == samples, "and each was counted once"
+    assert sample(1, 0) == batches[1]
+    assert role.counts()["samples"] == samples
+    assert sample(1, 0, learner="b") != batches[1], "another learner starts anew"
+    assert role.counts()["samples"] > samples
+
+
 def test_a_reader_nearby_gets_references_and_others_get_rows(open_role):
     role = open_role()
     send(role, range(50), 1)
