@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("info", "export", "import"), metavar="ACTION", help="info, export or import")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a replay, and where its episodes are")
     parser.add_argument(
-        "--capacity", type=int, default=0, metavar="STEPS", help="steps that an imported replay keeps (default: all)"
+        "--capacity",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="steps that an imported replay may hold (default: as many as a run would, but at least all)",
     )
 
 
@@ -83,7 +87,7 @@ def _import(args: argparse.Namespace) -> int:
     files = list(find_episodes(sources))
     directory = target if (target / "state").is_file() else target / "replay" / "train"
     present = Archive(directory).steps if (directory / "state").is_file() else 0
-    with Store(1, args.capacity, directory=directory, steps=present + count_steps(files)) as store:
+    with Store(1, args.capacity, directory=directory, least=present + count_steps(files)) as store:
         episodes, steps = import_episodes(files, store)
         total = store.stats()["steps"]
     print(f"imported {episodes:,} episodes with {steps:,} steps to {directory}, which holds {total:,}")

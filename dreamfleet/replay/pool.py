@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from dreamfleet import lifecycle
-from dreamfleet.errors import ReplayError
+from dreamfleet.errors import NoSpace, ReplayError
 from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.segment import Segment
@@ -89,7 +89,7 @@ class SegmentPool:
         if error.errno not in NO_SPACE:
             return error
         size = format_bytes(self.layout.size)
-        return ReplayError(
+        return NoSpace(
             f"{self._files.place} has no room for another {size} of steps ({error.strerror}); "
             "free some space, or lower replay.capacity"
         )
@@ -105,5 +105,6 @@ class SegmentPool:
         for old in [old for old in self.live if old < serial]:
             self._on_evict(old % self.slots)
             self.serials[old % self.slots] = -1
-            # Where its last reference is dropped, a mapping takes a while to be undone.
-            self._worker.submit(self._files.delete, self.live.pop(old))
+            segment = self.live.pop(old)
+            self._files.delete(segment)
+            self._worker.submit(id, segment)  # the last to let go of a mapping waits while it is undone

@@ -11,6 +11,7 @@ from dreamfleet.replay.segment import BLOCK_ROWS, SUFFIX, Layout
 MOST_STEPS = 5_000_000  # of a capacity that nobody chose
 TARGET_SEGMENTS = 32  # of a full store: eviction takes the oldest 1/32
 MOST_SEGMENTS = 128  # each holds file descriptors
+MOST_OPEN = 4096  # segments, where a capacity was raised since the first was made
 SEGMENT_BYTES = 256 << 20
 NETWORK = (
     "nfs",
@@ -61,7 +62,11 @@ def choose_capacity(schema: Schema, steps: int, room: int) -> int:
 
 
 def check_fit(geometry: Geometry, capacity: int, room: int, place: str) -> None:
-    """Raises ConfigError if `room` bytes cannot hold the store."""
+    """Raises ConfigError if `room` bytes, or the files that a process may have open, cannot hold the store."""
+    if geometry.segments > MOST_OPEN:
+        reason = f"needs {geometry.segments:,} segments, as those of {place} were made for fewer steps"
+        remedy = "lower it, or make a larger store with `dreamfleet replay export` and `import --capacity`"
+        raise ConfigError("replay.capacity", capacity, reason, remedy)
     if geometry.total_bytes > room:
         reason = (
             f"needs {format_bytes(geometry.total_bytes)} ({geometry.layout.schema.row_bytes:,} bytes a step), "

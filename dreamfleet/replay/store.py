@@ -32,7 +32,7 @@ class Store:
 
     A sequence never leaves its stream. It may cross an episode's end; where an episode was abandoned (the next row is a
     first one), the row before is marked as last. Without a directory the store is in memory. A capacity of 0 is chosen
-    from `steps`, those that the run will have, and the space that there is, when the first row comes.
+    from `steps`, those that the run will have, and the space that there is, when the first row comes; it holds `least`.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Store:
         *,
         directory: str | Path | None = None,
         steps: int = 0,
+        least: int = 0,
         selection: Selection | None = None,
         online: bool = False,
         sync_every: float = 30.0,
@@ -52,7 +53,7 @@ class Store:
             raise ReplayError(f"capacity={capacity} cannot hold one sequence of length={length}; raise the capacity")
         self.length = length
         self.capacity = capacity
-        self._steps = steps
+        self._steps, self._least = steps, max(least, length)
         self._selection = selection or Selection()
         self._is_online = online
         self.truncates = truncates
@@ -208,7 +209,7 @@ class Store:
         """Sets the store up for rows of a schema, and says what it will take."""
         room = self._files.room()
         if not self.capacity:
-            self.capacity = max(choose_capacity(schema, self._steps, room), self._state.capacity, self.length)
+            self.capacity = max(choose_capacity(schema, self._steps, room), self._state.capacity, self._least)
         geometry = plan(schema, self.capacity, segments[-1].layout.rows if segments else None)
         check_fit(geometry, self.capacity, room, self._files.place)
         size = format_bytes(geometry.total_bytes)

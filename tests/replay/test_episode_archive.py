@@ -141,6 +141,8 @@ def test_export_and_import(logdir, tmp_path, capsys):
         assert f"imported 5 episodes with 295 steps to {tmp_path}/new/replay/train, which holds {total}" in (
             capsys.readouterr().out
         )
+    with open_store(5, 0, directory=tmp_path / "new" / "replay" / "train") as store:  # as a run that goes on opens it
+        assert store.stats()["steps"] == 590
     assert main(["replay", "import", str(tmp_path / "episodes"), str(tmp_path / "small"), "--capacity", "100"]) == 0
     assert Archive(tmp_path / "small").steps < 295
 
