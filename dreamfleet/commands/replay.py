@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="STEPS",
-        help="steps that an imported replay may hold (default: as many as a run would, but at least all)",
+        help="steps that an imported replay may hold (default: all, and more)",
     )
 
 

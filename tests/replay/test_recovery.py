@@ -238,7 +238,7 @@ def test_a_smaller_capacity_evicts_when_it_is_opened(tmp_path):
 def test_a_capacity_that_would_need_too_many_files_is_refused(tmp_path):
     with open_store(5, 1000, directory=tmp_path) as store:
         fill(store, 100)
-    with pytest.raises(ConfigError, match=r"replay.capacity=5000000 needs 19,532 segments, .* export` and `import"):
+    with pytest.raises(ConfigError, match=r"replay.capacity=5000000 needs 19,533 segments, .* export` and `import"):
         Store(5, 5_000_000, directory=tmp_path)
 
 
