@@ -7,13 +7,11 @@ import collections
 import contextlib
 import math
 import select
-import threading
 import time
 from pathlib import Path
 
 from dreamfleet.rpc import address, codec, zmtp
 from dreamfleet.rpc.messages import Answer
-from dreamfleet.rpc.wakeup import Wakeup
 from dreamfleet.rpc.wire_server import ENGINE_LIMIT, SEND_QUEUE, WireServer
 
 _LINGER_S = 0.5
@@ -25,13 +23,8 @@ class LocalServer(WireServer):
     def __init__(self, addr: str, name: str, *, max_message_bytes: int, max_pending: int):
         super().__init__(addr, name, max_message_bytes=max_message_bytes, max_pending=max_pending)
         self._path = address.check_ipc(addr).removeprefix("ipc:")
-        self._wakeup = Wakeup()
-        self._reader = threading.Thread(target=self._read_loop, name=f"{name}-rpc-io", daemon=True)
-        self._all_answered = threading.Event()  # workers have ended, so connections may be closed
         self._connections: dict[int, zmtp.ZmtpConnection] = {}
         self._received: collections.deque[tuple] = collections.deque()  # connections and messages of theirs
-        self._lock = threading.Lock()  # guards what is counted
-        self._pending = 0  # requests read and not answered
 
     def deliver(self, answers: list[Answer]) -> None:
         is_stuck = False
@@ -45,11 +38,8 @@ class LocalServer(WireServer):
         if is_stuck:
             self.wake()
 
-    def wake(self) -> None:
-        self._wakeup.set()
-
     def stats(self) -> dict[str, float]:
-        return super().stats() | {"pending": self._pending, "clients": len(self._connections)}
+        return super().stats() | {"clients": len(self._connections)}
 
     def _send(self, connection: zmtp.ZmtpConnection, frames: list[codec.Buffer]) -> None:
         if connection.unsent > SEND_QUEUE:
@@ -76,13 +66,6 @@ class LocalServer(WireServer):
         for fd in (self._listener.fileno(), self._wakeup.fd):
             self._epoll.register(fd, select.EPOLLIN)
         self._reader.start()
-
-    def _hang_up(self) -> None:
-        if self._reader.is_alive():
-            self._all_answered.set()
-            self.wake()
-            self._join([self._reader])
-        self._wakeup.close()
 
     def _read_loop(self) -> None:
         while not self.is_closed:

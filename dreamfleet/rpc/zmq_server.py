@@ -1,6 +1,5 @@
 """The ZeroMQ engine of the server, over TCP: one thread reads requests, those that made the answers send them."""
 
-import threading
 from pathlib import Path
 
 import zmq
@@ -8,7 +7,6 @@ import zmq
 from dreamfleet.rpc import address, codec, zmq_socket
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Answer
-from dreamfleet.rpc.wakeup import Wakeup
 from dreamfleet.rpc.wire_server import ENGINE_LIMIT, SEND_QUEUE, WireServer
 from dreamfleet.rpc.zmq_gatekeeper import Gatekeeper
 
@@ -24,13 +22,7 @@ class ZmqServer(WireServer):
         super().__init__(addr, name, max_message_bytes=max_message_bytes, max_pending=max_pending)
         self._endpoint = zmq_socket.make_endpoint(addr, is_server=True)
         self._key = load_key(key_file, addr)
-        self._wakeup = Wakeup()
-        self._reader = threading.Thread(target=self._read_loop, name=f"{name}-rpc-io", daemon=True)
-        self._all_answered = threading.Event()  # workers have ended, so the socket may be closed
-        # The lock guards the socket and what is counted with its use.
-        self._lock = threading.Lock()
-        self._socket: zmq.Socket | None = None
-        self._pending = 0  # requests read and not answered
+        self._socket: zmq.Socket | None = None  # under the lock
         self._clients: set[bytes] = set()  # that have asked for something since the last `stats`
 
     def deliver(self, answers: list[Answer]) -> None:
@@ -45,12 +37,9 @@ class ZmqServer(WireServer):
         if must_read:
             self.wake()
 
-    def wake(self) -> None:
-        self._wakeup.set()
-
     def stats(self) -> dict[str, float]:
         clients, self._clients = self._clients, set()
-        return super().stats() | {"pending": self._pending, "clients": len(clients)}
+        return super().stats() | {"clients": len(clients)}
 
     def _send(self, socket: zmq.Socket, message: list[codec.Buffer]) -> None:
         try:
@@ -80,13 +69,6 @@ class ZmqServer(WireServer):
         socket.zap_domain = b"dreamfleet"
         self._gatekeeper = Gatekeeper(self._context, socket, self._key, self._limited_log, self.name)
         return socket
-
-    def _hang_up(self) -> None:
-        if self._reader.is_alive():
-            self._all_answered.set()
-            self.wake()
-            self._join([self._reader])
-        self._wakeup.close()
 
     def _read_loop(self) -> None:
         socket = self._socket
