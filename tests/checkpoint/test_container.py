@@ -33,7 +33,7 @@ trees = st.recursive(
     ),
     max_leaves=12,
 )
-any_file = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+any_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def assert_same(actual, expected):

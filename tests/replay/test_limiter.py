@@ -51,7 +51,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     train_ratio=st.one_of(st.floats(0.01, 2000), st.just(0.0)),
     batch_size=st.integers(1, 16),
@@ -97,7 +97,7 @@ def test_one_side_may_always_go_on_and_the_difference_stays_within_the_law(
                 assert train_ratio <= 0 or difference() >= -tol - 1e-6
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     train_ratio=st.sampled_from([0.5, 4.0, 64.0]),
     num_envs=st.sampled_from([1, 7, 40]),

@@ -186,7 +186,7 @@ def test_impossible_fractions_are_refused(fractions):
         Selection(*fractions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 40),
     st.integers(2, 6),

@@ -159,4 +159,4 @@ class StoreBesideLists(RuleBasedStateMachine):
 
 
 TestStoreBesideLists = StoreBesideLists.TestCase
-TestStoreBesideLists.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestStoreBesideLists.settings = settings(max_examples=40, stateful_step_count=15)

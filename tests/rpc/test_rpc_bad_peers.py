@@ -105,7 +105,7 @@ def test_bad_frames_get_an_error_answer(dealer, frames, number, reason):
     assert server.stats()["bad_requests"] == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.booleans())
 def test_random_frames_never_stop_the_server(fuzzed, frames, has_envelope):
     raw, client = fuzzed

@@ -41,7 +41,7 @@ def encode(frames: list[bytes]) -> bytes:
     return b"".join(parts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     messages=st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 3000, 70_000, 200_000]), min_size=1, max_size=3)),
     cut=st.integers(1, 90_000),
