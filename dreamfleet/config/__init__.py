@@ -2,15 +2,18 @@
 
 from dreamfleet.config.check import check_config
 from dreamfleet.config.help import option_help
-from dreamfleet.config.load import config_args, load_config
+from dreamfleet.config.load import agent_settings, config_args, load_config
 from dreamfleet.config.resume import check_resume, format_config, save_config
+from dreamfleet.config.saved import load_saved_config
 
 __all__ = [
+    "agent_settings",
     "check_config",
     "check_resume",
     "config_args",
     "format_config",
     "load_config",
+    "load_saved_config",
     "option_help",
     "save_config",
 ]

@@ -1,7 +1,6 @@
 """Finds settings that cannot work, before any process starts; called by the commands."""
 
 import contextlib
-import importlib.util
 import re
 import tempfile
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ import elements
 from dreamfleet.config.addresses import check_addresses
 from dreamfleet.config.values import nearest
 from dreamfleet.errors import ConfigError
+from dreamfleet.metrics.writers import check_outputs
 
 POSITIVE = (
     "batch_size",
@@ -64,6 +64,8 @@ NOT_NEGATIVE = (
     "run.duration",
     "run.eval_envs",
     "run.actor_wait_ms",
+    "run.env_timeout",
+    "run.leg",
     "run.report_every",
     "run.save_every",
     "run.max_restarts",
@@ -77,7 +79,6 @@ CHOICES = {
     "run.mode": ("parallel", "serial"),
     "run.transport": ("zmq", "portal"),
     "replay.storage": ("disk", "ram"),
-    "logger.outputs": ("jsonl", "tensorboard"),
     "env.atari.actions": ("full", "needed"),
     "env.atari.lives": ("unused", "discount", "reset"),
     "env.atari100k.actions": ("full", "needed"),
@@ -100,6 +101,7 @@ def check_config(config: elements.Config, listens: Iterable[str] | None = None) 
     _check_roles(config)
     _check_checkpoint(config)
     _check_images(config)
+    check_outputs(config.flat["logger.outputs"])
     check_addresses(config, _listening(config) if listens is None else listens)
     _check_logdir(config.flat["logdir"])
 
@@ -167,9 +169,6 @@ def _check_names(config: Any) -> None:
     if ":" in config.task and not re.fullmatch(f"{name}:{name}|{gym_id}", config.task):
         remedy = "write a module and a name in it, or a task such as gym_CartPole-v1"
         raise ConfigError("task", config.task, "is not of the form module:attr", remedy)
-    if "tensorboard" in config.logger.outputs and importlib.util.find_spec("tensorboardX") is None:
-        remedy = "run pip install 'dreamfleet[tensorboard]', or set --logger.outputs jsonl"
-        raise ConfigError("logger.outputs", "tensorboard", "needs the package tensorboardX", remedy)
 
 
 def _check_roles(config: Any) -> None:
@@ -182,6 +181,9 @@ def _check_roles(config: Any) -> None:
         if run.mode == "serial" and run[key]:
             reason = "cannot work with run.mode='serial', where every role is in one process"
             raise ConfigError(f"run.{key}", True, reason, "set it to False, or run.mode to parallel")
+    if run.leg and (run.mode != "serial" or config.replay.storage != "disk"):
+        reason = "is of use only where a run can be taken up again exactly"
+        raise ConfigError("run.leg", run.leg, reason, "set run.mode to serial and replay.storage to disk, or it to 0")
     for role in ("replay", "logger"):
         addr = run[f"{role}_addr"]
         if run[f"remote_{role}"] and "{auto}" in addr:

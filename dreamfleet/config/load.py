@@ -72,6 +72,11 @@ def config_args(config: elements.Config) -> elements.Config:
     return elements.Config({**config.run, **{key: config[key] for key in ROLE_KEYS}})
 
 
+def agent_settings(config: elements.Config) -> elements.Config:
+    """What an agent is built with: the `args` of the role functions, and the sections that concern agents."""
+    return elements.Config({**config_args(config), **{name: config[name] for name in ("replay", "dreamer", "jax")}})
+
+
 def _apply(config: elements.Config, values: Mapping[str, Any], flags: Iterable[str] = ()) -> elements.Config:
     flat = config.flat
     for name, value in _flatten(values):

@@ -38,12 +38,14 @@ CHANGEABLE = (
     "run.report_batches",
     "run.prefetch",
     "run.keep",
+    "run.leg",
     "run.restart",
     "run.max_restarts",
     "run.log_full",
     "run.usage.*",
     "logger.*",
     "replay.sync_every",
+    "dreamer.grad_norms",
     "jax.*",
 )
 
@@ -70,7 +72,7 @@ def check_resume(config: elements.Config, logdir: str | Path) -> bool:
     path = Path(logdir) / FILENAME
     if not path.exists():
         return False
-    saved = _with_today_keys(_load_saved(path), path)
+    saved = _with_today_keys(read_saved(path), path)
     changes = [
         f"{key}: {saved[key]!r} -> {value!r}"
         for key, value in config.flat.items()
@@ -91,7 +93,8 @@ def format_config(config: elements.Config) -> str:
         return stream.getvalue()
 
 
-def _load_saved(path: Path) -> dict[str, Any]:
+def read_saved(path: Path) -> dict[str, Any]:
+    """The options in a saved config, by their flat keys, whether or not this version knows them."""
     try:
         return elements.Config(YAML(typ="safe").load(path)).flat
     except (OSError, UnicodeDecodeError, YAMLError, TypeError, ValueError, AssertionError, AttributeError) as error:

@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from dreamfleet.errors import ConfigError
@@ -118,7 +119,7 @@ def _parse_float(value: Any) -> float:
 
 
 def _parse_str(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
+    if isinstance(value, bool) or not isinstance(value, (str, int, PurePath)):
         raise TypeError(value)
     return str(value)
 

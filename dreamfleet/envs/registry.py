@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dreamfleet.envs.adapt import DEFAULT_SIZE, as_env, fit
-from dreamfleet.envs.contract import Env
+from dreamfleet.envs.contract import RENDER_MODE, Env
 from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
 from dreamfleet.errors import ConfigError
 
@@ -36,19 +36,25 @@ EXTRAS = {
 }
 
 
-def make_env(task: str | Callable, seed: int, options: dict[str, dict] | None = None) -> Env:
+def make_env(task: str | Callable, seed: int, options: dict[str, dict] | None = None, render: bool = False) -> Env:
     """Constructs the environment of `task`: `SUITE_NAME`, `module:attr` or a callable.
 
-    `options` are keyword arguments by suite; those of `gym` also hold for callables.
+    `options` are keyword arguments by suite; those of `gym` also hold for callables. With `render`, Gymnasium and
+    callables that take `render_mode` are told to draw pictures, for `envs.rendering`.
     """
-    options = options or {}
+    chosen: dict[str, Any] = (options or {}).get(task_section(task), {})
     if callable(task):
-        return _call(task, seed, **options.get("gym", {}))
+        return _call(task, seed, render, **chosen)
     check_task(task)
     if is_attribute(task):
-        return _call(_load_attribute(task), seed, **options.get("gym", {}))
+        return _call(_load_attribute(task), seed, render, **chosen)
     suite, _, name = task.partition("_")
-    return SUITES[suite](name, seed, **options.get(suite, {}))
+    return _gym(name, seed, render, **chosen) if suite == "gym" else SUITES[suite](name, seed, **chosen)
+
+
+def task_section(task: str | Callable) -> str:
+    """The section of `env` whose options hold for a task: its suite, or `gym` for what a user brings."""
+    return "gym" if callable(task) or is_attribute(task) else task.partition("_")[0]
 
 
 def check_task(task: str) -> None:
@@ -81,11 +87,18 @@ def _dummy(name: str, seed: int, length: int = 100, size: int = 64) -> Env:
     return Dummy(name, length, size, seed)
 
 
-def _gym(name: str, seed: int, **options) -> Env:
+def _gym(name: str, seed: int, render: bool = False, **options) -> Env:
     import gymnasium
 
+    def make(render_mode: str | None = None):
+        env = gymnasium.make(name)
+        if render_mode not in env.metadata.get("render_modes", ()):
+            return env
+        env.close()
+        return gymnasium.make(name, render_mode=render_mode)
+
     try:
-        return _call(lambda: gymnasium.make(name), seed, **options)
+        return _call(make, seed, render, **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as e:
         remedy = "check the id and the package that brings it; gym_PACKAGE:ID imports the package first"
         raise ConfigError("task", f"gym_{name}", f"cannot be made by Gymnasium ({e})", remedy) from e
@@ -108,13 +121,15 @@ def _load_attribute(task: str) -> Callable:
 def _call(
     factory: Callable,
     seed: int,
+    render: bool = False,
     size: int = DEFAULT_SIZE,
     repeat: int = 1,
     length: int = 0,
     info: Sequence[str] = ("auto",),
 ) -> Env:
     """Calls a user's factory, with the seed if it takes one, and makes one of our environments of what it returns."""
-    made: Any = factory(seed=seed) if _takes_seed(factory) else factory()
+    given = {"seed": seed, **({"render_mode": RENDER_MODE} if render else {})}
+    made: Any = factory(**{name: value for name, value in given.items() if _takes(factory, name)})
     env = as_env(made, seed, size, info)
     env = fit(env, size) if env is made else env
     if (repeat > 1 or length) and getattr(env, "num_envs", None):
@@ -124,9 +139,9 @@ def _call(
     return TimeLimit(env, length) if length else env
 
 
-def _takes_seed(factory: Callable) -> bool:
+def _takes(factory: Callable, name: str) -> bool:
     try:
-        return "seed" in inspect.signature(factory).parameters
+        return name in inspect.signature(factory).parameters
     except ValueError:  # a callable without a signature, such as some built into C
         return False
 

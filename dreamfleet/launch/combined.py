@@ -1,6 +1,7 @@
 """A whole fleet on this machine: addresses, topology, and the supervisor that runs it."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dreamfleet.roles.options import key_file, sequence_length, with_defaults
 from dreamfleet.roles.replay import parallel_replay
 
 ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
+LOGGER_GRACE_S = 30.0
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Large message and batch buffers are freed and allocated all the time: keep them mapped, or each costs its page faults.
 KEEP_MEMORY = {
@@ -29,6 +31,7 @@ KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "2",
 }
+HUGE_PAGES = "glibc.malloc.hugetlb=1"  # a training step touches hundreds of megabytes; ignored by other C libraries
 
 
 def combined(
@@ -129,7 +132,7 @@ def fleet_specs(
             args,
             is_main=True,
             in_thread=not args.agent_process,
-            environ=KEEP_MEMORY,
+            environ=agent_environ(),
         )
     )
     if not args.remote_replay:
@@ -139,9 +142,16 @@ def fleet_specs(
     return specs
 
 
+def agent_environ() -> dict[str, str]:
+    """Variables of the agent's process, beside the tunables that the user has set."""
+    tunables = [os.environ.get("GLIBC_TUNABLES"), HUGE_PAGES]
+    return KEEP_MEMORY | {"GLIBC_TUNABLES": ":".join(filter(None, tunables))}
+
+
 def logger_spec(make_logger: Callable, args: elements.Config) -> RoleSpec:
-    """The logger, which is stopped last so that it hears everyone out."""
-    return _spec(args, "logger", parallel_logger, _pickled(make_logger), args, environ=ONE_THREAD, stop_order=2)
+    """The logger, which is stopped last so that it hears everyone out, and has time to tell tracking services."""
+    options = {"environ": ONE_THREAD, "stop_order": 2, "stop_grace_s": LOGGER_GRACE_S}
+    return _spec(args, "logger", parallel_logger, _pickled(make_logger), args, **options)
 
 
 def replay_spec(

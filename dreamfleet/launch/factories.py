@@ -2,14 +2,14 @@
 
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import elements
 import numpy as np
 
-from dreamfleet.config import config_args
+from dreamfleet.config import agent_settings, config_args
 from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.topology import derive_seed
@@ -34,28 +34,28 @@ class Factories(NamedTuple):
     make_logger: Any
 
 
-def make_factories(config: elements.Config) -> Factories:
-    """Factories that only need the config, so that they can be sent to any process."""
+def make_factories(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> Factories:
+    """Factories that can be sent to any process; `task` and `agent` stand for what the config names, if given."""
     bind = functools.partial
     return Factories(
-        make_agent=bind(make_config_agent, config),
+        make_agent=bind(make_config_agent, config, task, agent),
         make_replay_train=bind(make_config_replay, config, "train"),
         make_replay_eval=bind(make_config_replay, config, "eval"),
-        make_env_train=bind(make_config_env, config),
-        make_env_eval=bind(make_config_env, config),
+        make_env_train=bind(make_config_env, config, task=task),
+        make_env_eval=bind(make_config_env, config, task=task),
         make_stream=bind(make_config_stream, config),
         make_logger=bind(make_config_logger, config),
     )
 
 
-def make_config_agent(config: elements.Config) -> Any:
-    """The agent that `agent` names, built for the spaces of the task."""
-    env = make_config_env(config, 0)
+def make_config_agent(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> Any:
+    """The agent that `agent` is or the config names, built for the spaces of the task."""
+    env = make_config_env(config, 0, task)
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith("log/")}
     act_space = dict(env.act_space)
     env.close()
-    sections = {name: config[name] for name in ("dreamer", "jax")}
-    return load_agent_class(config.agent)(obs_space, act_space, elements.Config({**config_args(config), **sections}))
+    make_agent = agent or load_agent_class(config.agent)
+    return make_agent(obs_space, act_space, agent_settings(config))
 
 
 def load_agent_class(name: str) -> Any:
@@ -68,9 +68,9 @@ def load_agent_class(name: str) -> Any:
         raise ConfigError("agent", name, f"cannot be imported ({e})", remedy) from e
 
 
-def make_config_env(config: elements.Config, index: int) -> Env:
-    """Environment number `index` of the task, with a seed of its own."""
-    return make_env(config.task, derive_seed(config.seed, "env", index, 0), dict(config.env))
+def make_config_env(config: elements.Config, index: int, task: Callable | None = None, incarnation: int = 0) -> Env:
+    """Environment number `index` of the task, with a seed of its own in each incarnation."""
+    return make_env(task or config.task, derive_seed(config.seed, "env", index, incarnation), dict(config.env))
 
 
 def make_config_replay(config: elements.Config, mode: str) -> Store:
@@ -141,5 +141,5 @@ def make_config_stream(config: elements.Config, replay: Replay, mode: str) -> It
 
 def make_config_logger(config: elements.Config) -> elements.Logger:
     """A logger with the writers that `logger.outputs` names."""
-    writers = make_writers(config.logger.outputs, config.logdir, config.logger.fps)
+    writers = make_writers(config.logger.outputs, config.logdir, config.logger.fps, config.flat)
     return elements.Logger(elements.Counter(), writers)

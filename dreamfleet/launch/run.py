@@ -1,16 +1,22 @@
 """A run from its config: what the commands `train` and `role` call."""
 
+from collections.abc import Callable
+
 import elements
 
 from dreamfleet.config import config_args
+from dreamfleet.envs.registry import task_section
 from dreamfleet.launch.factories import Factories, make_factories
 from dreamfleet.launch.topology import RoleSpec
 from dreamfleet.roles.options import with_defaults
 
 
-def run_config(config: elements.Config) -> None:
-    """Trains as the config says, in parallel or serial mode, to the end of the run."""
-    args, factories = config_args(config), make_factories(config)
+def run_config(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> None:
+    """Trains as the config says, in parallel or serial mode, to the end of the run.
+
+    `task` makes the environments and `agent` the agent, where the config only has a name for what cannot be imported.
+    """
+    args, factories = _make_args(config), make_factories(config, task, agent)
     if config.run.mode == "serial":
         from dreamfleet.launch.serial import run_serial
 
@@ -25,7 +31,7 @@ def run_role(kind: str, config: elements.Config, *, index: int = 0, is_eval: boo
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
     from dreamfleet.launch.combined import join_fleet
 
-    args = with_defaults(elements.Config({**config_args(config), "is_joined": True}))
+    args = with_defaults(elements.Config({**_make_args(config), "is_joined": True}))
     name = f"env{index}" if kind == "env" else kind
     join_fleet(_role_specs(kind, make_factories(config), args, index, is_eval), name, args)
 
@@ -41,3 +47,8 @@ def _role_specs(kind: str, make: Factories, args: elements.Config, index: int, i
         return combined.env_specs(make.make_env_train, make.make_env_eval, args)
     assert kind == "env", kind
     return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, args)]
+
+
+def _make_args(config: elements.Config) -> elements.Config:
+    options = config.env.get(task_section(config.task), {})
+    return elements.Config({**config_args(config), "action_repeat": options.get("repeat", 1)})

@@ -128,8 +128,10 @@ def _group_by_stop_order(roles: list[RoleRecord], main_grace_s: float) -> Iterat
     def order(role: RoleRecord) -> tuple[bool, int]:
         return not role.spec.is_main, role.spec.stop_order
 
-    for (is_other, _), group in itertools.groupby(sorted(roles, key=order), order):
-        yield OTHERS_GRACE_S if is_other else main_grace_s, [role for role in group if role.life]
+    for (is_other, _), members in itertools.groupby(sorted(roles, key=order), order):
+        group = list(members)
+        least_s = OTHERS_GRACE_S if is_other else main_grace_s
+        yield max(least_s, *(role.spec.stop_grace_s for role in group)), [role for role in group if role.life]
 
 
 def _pickle(spec: RoleSpec) -> bytes:

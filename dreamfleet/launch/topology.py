@@ -34,6 +34,7 @@ class RoleSpec:
       is_main: the run is complete when this role returns; it is the first to be stopped.
       in_thread: run in a thread of the supervisor's process, where it cannot be restarted.
       stop_order: among the other roles, lower ones are stopped first.
+      stop_grace_s: time to stop in that it gets at least.
       environ: variables that have to be set before the process starts, such as thread counts.
       seed: the run's seed, from which the seed of each incarnation is derived.
     """
@@ -47,6 +48,7 @@ class RoleSpec:
     is_main: bool = False
     in_thread: bool = False
     stop_order: int = 0
+    stop_grace_s: float = 0.0
     environ: dict[str, str] = field(default_factory=dict)
     seed: int = 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dreamfleet.metrics import png
+from dreamfleet.metrics.values import Summary, Value, describe, encode_gif, encode_png, kind_of
 
 log = logging.getLogger("dreamfleet.metrics")
 
@@ -23,8 +23,8 @@ class TensorBoardWriter:
         self._events = None
         self._left_out: set[str] = set()
 
-    def __call__(self, summaries: Iterable[tuple[int, str, np.ndarray | str]]) -> None:
-        """Writes `(step, name, value)` triples and flushes them to disk."""
+    def __call__(self, summaries: Iterable[Summary]) -> None:
+        """Writes the summaries and flushes them to disk."""
         # The names in generated modules exist only at run time.
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -35,7 +35,7 @@ class TensorBoardWriter:
                 events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
             elif name not in self._left_out:
                 self._left_out.add(name)
-                log.warning("metric %s is left out: TensorBoard cannot show %s", name, _describe(value))
+                log.warning("metric %s is left out: TensorBoard cannot show %s", name, describe(value))
         events.flush()
 
     def close(self) -> None:
@@ -54,31 +54,29 @@ class TensorBoardWriter:
             self._events = EventsWriter(str(self._logdir / "events"), filename_suffix=f".{time.time_ns()}")
         return self._events
 
-    def _summarize(self, name: str, value: np.ndarray | str):
+    def _summarize(self, name: str, value: Value):
         from tensorboardX import summary
 
+        kind = kind_of(value)
         if isinstance(value, str):
             return summary.text(name, value)
-        if value.dtype.kind in "biuf" and value.ndim == 0:
+        if kind == "scalar":
             return summary.scalar(name, value)
-        if value.dtype.kind in "biuf" and value.ndim == 1:
+        if kind == "vector":
             finite = value[np.isfinite(value)]
             return summary.histogram(name, finite, bins=_HISTOGRAM_BINS) if finite.size else None
-        if png.is_drawable(value):
-            return self._draw(name, png.to_pixels(value))
+        if kind == "image":
+            return _show(name, value, encode_png(value))
+        if kind == "video":
+            return _show(name, value[0], encode_gif(value, self._fps))
         return None
 
-    def _draw(self, name: str, pixels: np.ndarray):
-        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
-        if pixels.ndim == 2:
-            pixels = pixels[..., None]
-        frames = pixels if pixels.ndim == 4 else pixels[None]
-        height, width, channels = frames.shape[1:]
-        encoded = png.encode_png(frames, self._fps)
-        image = Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
-        return Summary(value=[Summary.Value(tag=name, image=image)])
+def _show(name: str, frame: np.ndarray, encoded: bytes):
+    # TensorBoard looks at the bytes for what they are: PNG, or GIF, which its image page plays.
+    from tensorboardX.proto.summary_pb2 import Summary as Proto  # pyright: ignore[reportAttributeAccessIssue]
 
-
-def _describe(value: np.ndarray | str) -> str:
-    return "text" if isinstance(value, str) else f"{value.dtype.name} of shape {value.shape}"
+    channels = frame.shape[2] if frame.ndim == 3 else 1
+    height, width = frame.shape[:2]
+    image = Proto.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
+    return Proto(value=[Proto.Value(tag=name, image=image)])

@@ -3,6 +3,7 @@
 `update` is called with what `progress.json` and `status.json` hold; the drawing itself is in `panel`.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -42,7 +43,8 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
         elif self._pending:
             self.print(self._pending)
@@ -51,13 +53,16 @@ class Terminal:
         """Shows the newest numbers."""
         progress = progress or Progress(total_steps=self._total_steps)
         if self._live:
-            self._live.update(panel.Block(progress, status), refresh=True)
+            with contextlib.suppress(OSError):
+                self._live.update(panel.Block(progress, status), refresh=True)
         else:
             self._update_line(progress, status)
 
     def print(self, text: str) -> None:
         """Prints lines above the block, as they are: nothing in them is markup."""
-        self._console.print(Text.from_ansi(text), soft_wrap=True)
+        # A terminal that is gone, or a full disk behind its file, does not end a run.
+        with contextlib.suppress(OSError):
+            self._console.print(Text.from_ansi(text), soft_wrap=True)
 
     def _update_line(self, progress: Progress, status: dict) -> None:
         # A change of state is told at once.

@@ -4,23 +4,30 @@ An output is called with `(step, name, value)` triples whose values are arrays o
 """
 
 import difflib
+import functools
 import importlib.util
 import json
 import math
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from dreamfleet.errors import ConfigError
+from dreamfleet.metrics.mlflow import MlflowService
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
+from dreamfleet.metrics.tracker import Tracker
+from dreamfleet.metrics.values import Summary, Value, kind_of
+from dreamfleet.metrics.wandb import WandbService
 
-Summary = tuple[int, str, np.ndarray | str]
-
-OUTPUTS = ("jsonl", "tensorboard")
+# The writers by name, with the packages that each needs; the extra that brings them has its name.
+OUTPUTS: dict[str, tuple[str, ...]] = {
+    "jsonl": (),
+    "tensorboard": ("tensorboardX", "PIL"),
+    "wandb": ("wandb", "PIL"),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic", "PIL"),
+}
 
 _SCORES = re.compile(r"(eval_)?episode/(score|length)")
 
@@ -29,22 +36,32 @@ def check_outputs(names: Sequence[str]) -> None:
     """Refuses names in `logger.outputs` that no writer has, or whose package is not installed."""
     for name in names:
         if name not in OUTPUTS:
-            nearest = difflib.get_close_matches(name, OUTPUTS, n=1, cutoff=0.0)[0]
+            nearest = difflib.get_close_matches(name, list(OUTPUTS), n=1, cutoff=0.0)[0]
             remedy = f"did you mean {nearest}? (there are {', '.join(OUTPUTS)})"
             raise ConfigError("logger.outputs", name, "is not a writer", remedy)
-    if "tensorboard" in names and importlib.util.find_spec("tensorboardX") is None:
-        reason = "needs a package that is not installed"
-        remedy = "pip install 'dreamfleet[tensorboard]', or leave it out"
-        raise ConfigError("logger.outputs", "tensorboard", reason, remedy)
+        for package in OUTPUTS[name]:
+            if importlib.util.find_spec(package) is None:
+                remedy = f"run pip install 'dreamfleet[{name}]', or leave it out"
+                raise ConfigError(
+                    "logger.outputs", name, f"needs the package {package}, which is not installed", remedy
+                )
 
 
-def make_writers(names: Sequence[str], logdir: str | Path, fps: float) -> list:
-    """The writers of `logger.outputs`; `metrics.jsonl` and `scores.jsonl` are always among them."""
+def make_writers(
+    names: Sequence[str], logdir: str | Path, fps: float, settings: Mapping[str, object] | None = None
+) -> list:
+    """The writers of `logger.outputs`; `metrics.jsonl` and `scores.jsonl` are always among them.
+
+    `settings` are the options of the run, which tracking services show beside its metrics.
+    """
     check_outputs(names)
-    logdir = Path(logdir)
+    logdir, settings = Path(logdir), settings or {}
     writers: list = [JsonlWriter(logdir / "metrics.jsonl"), ScoreWriter(logdir / "scores.jsonl")]
     if "tensorboard" in names:
         writers.append(TensorBoardWriter(logdir, fps))
+    for name, service in (("wandb", WandbService), ("mlflow", MlflowService)):
+        if name in names:
+            writers.append(Tracker(name, functools.partial(service, logdir, fps, settings)))
     return writers
 
 
@@ -132,11 +149,11 @@ class _Lines:
             os.ftruncate(self._file, size - len(torn))
 
 
-def _is_plain(value: np.ndarray | str) -> bool:
-    return isinstance(value, str) or (value.ndim == 0 and value.dtype.kind in "biuf")
+def _is_plain(value: Value) -> bool:
+    return kind_of(value) in ("text", "scalar")
 
 
-def _to_json(value: np.ndarray | str) -> str | int | float | None:
+def _to_json(value: Value) -> str | int | float | None:
     if isinstance(value, str):
         return value
     number = float(value) if value.dtype.kind == "f" else value.item()

@@ -1,9 +1,10 @@
 """The logger: collects metrics and episodes from everyone and writes them; whoever shows a run reads what it wrote."""
 
+import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import elements
@@ -55,6 +56,7 @@ class LoggerRole:
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
         self._rows = 0
         self._previous: dict[str, float] = {}
+        self._can_write = True
         self._lock = threading.Lock()
 
     def methods(self) -> dict[str, Callable[[Any, dict], Any]]:
@@ -90,6 +92,8 @@ class LoggerRole:
 
     def save(self, data: Any, _: dict) -> dict:
         """Adds the logger's state to the checkpoint draft of the given name."""
+        if not isinstance(data, dict) or "name" not in data:
+            raise BadRequest("a save is a dict with the 'name' of a checkpoint draft")
         with self._lock:
             state = {
                 "episodes": self._progress.episodes,
@@ -112,13 +116,15 @@ class LoggerRole:
 
     def write(self) -> None:
         """Hands everything gathered since the last time to the writers."""
-        with self._lock:
-            self._logger.add({**self._metrics.result(), "episodes/abandoned": self._episodes.abandoned})
+        with self._lock, self._surviving():
+            frames = self._progress.step * self._args.action_repeat
+            counts = {"frames": frames, "episodes/abandoned": self._episodes.abandoned}
+            self._logger.add({**self._metrics.result(), **counts})
             self._logger.write()
 
     def write_progress(self) -> None:
         """Updates `progress.json`."""
-        with self._lock:
+        with self._lock, self._surviving():
             progress = self._progress
             progress.env_rate = self._env_rate.result()
             for is_eval, name in ((False, "score"), (True, "eval_score")):
@@ -134,6 +140,17 @@ class LoggerRole:
         self.write()
         if hasattr(self._logger, "close"):
             self._logger.close()
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """A disk that is full for a while costs metrics of that time, and nothing else."""
+        try:
+            yield
+            self._can_write = True
+        except OSError as error:
+            if self._can_write:
+                log.warning("metrics cannot be written and are lost until they can: %s", error)
+            self._can_write = False
 
     def _advance(self, step: int) -> None:
         step = max(int(step), self._progress.step)

@@ -70,7 +70,7 @@ FIXED = {
     "run.from_checkpoint_regex",
 }
 FIXED_SECTIONS = ("env.", "replay.", "dreamer.")
-FREE = {"replay.sync_every"}
+FREE = {"replay.sync_every", "dreamer.grad_norms"}
 
 
 @pytest.mark.parametrize("key", load_defaults().flat)

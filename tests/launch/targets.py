@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dreamfleet import lifecycle
+from dreamfleet.errors import NonFiniteLoss
 
 log = logging.getLogger("dreamfleet.tests")
 
@@ -37,6 +38,11 @@ def wait_at(gate: str) -> None:
 
 def fail(text: str) -> None:
     raise ValueError(text)
+
+
+def fail_for_good(text: str) -> None:
+    announce()
+    raise NonFiniteLoss(text)
 
 
 def fail_when_running(text: str) -> None:

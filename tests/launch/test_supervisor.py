@@ -73,6 +73,15 @@ def test_spent_budget_fails_the_run_with_the_traceback(fleet):
     assert fleet.journal.find("main", "stopped")
 
 
+def test_error_that_a_restart_cannot_cure_ends_the_run(fleet):
+    with pytest.raises(RunFailed, match="main failed: NonFiniteLoss: the reason"):
+        fleet.run(
+            RoleSpec("main", targets.fail_for_good, ("the reason",), is_main=True, policy=SOON),
+            RoleSpec("other", targets.serve),
+        )
+    assert len(fleet.journal.find("main", "ready")) == 1
+
+
 def test_first_cause_is_shown_and_not_what_followed(fleet):
     """The agent is to be restarted, when another role dies because of it and may not be."""
     fleet.journal.on("other", r"ready pid=(\d+)", fleet.open_gate)
@@ -231,10 +240,14 @@ def test_exception_in_a_callback_ends_every_process(fleet):
 def test_role_that_ignores_its_stop_is_killed(fleet, monkeypatch):
     monkeypatch.setattr(supervisor, "OTHERS_GRACE_S", 0.5)
     fleet.journal.on("other", "ready", fleet.request_stop)
-    specs = [RoleSpec("main", targets.ignore_stop, is_main=True), RoleSpec("other", targets.ignore_stop)]
-    fleet.run(*specs, stop_grace_s=0.5)
-    for role in ("main", "other"):
-        assert fleet.journal.find(role, "did not stop within 0.5 s")
+    fleet.run(
+        RoleSpec("main", targets.ignore_stop, is_main=True),
+        RoleSpec("other", targets.ignore_stop),
+        RoleSpec("patient", targets.ignore_stop, stop_order=1, stop_grace_s=0.8),
+        stop_grace_s=0.5,
+    )
+    for role, grace in (("main", 0.5), ("other", 0.5), ("patient", 0.8)):
+        assert fleet.journal.find(role, f"did not stop within {grace} s")
 
 
 def test_roles_stop_in_order(fleet):

@@ -1,0 +1,184 @@
+"""Training from Python: `dreamfleet.train(...)` starts a run in the background and returns a handle of it."""
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import elements
+
+from dreamfleet.commands.modules import check_modules
+from dreamfleet.config import check_config, check_resume, load_config, save_config
+from dreamfleet.errors import ConfigError
+from dreamfleet.launch.background import BackgroundRun
+from dreamfleet.launch.run import run_config
+from dreamfleet.launch.status import read_status
+from dreamfleet.metrics.progress import Progress, read_progress
+from dreamfleet.metrics.reading import Series, make_series, read_series
+from dreamfleet.metrics.terminal import Terminal
+
+STOP_S = 90.0  # for an orderly stop, with its checkpoint
+KILL_S = 10.0  # for the end after it took too long
+REFRESH_S = 1.0
+
+
+def train(
+    task: str | Callable | None = None,
+    *,
+    preset: str | Sequence[str] = (),
+    agent: str | Callable | None = None,
+    **config: Any,
+) -> "Run":
+    """Starts a run, or resumes the one in `logdir`, in the background.
+
+    Args:
+      task: what `--task` takes, or a class or function that makes an environment, wherever it is defined.
+      preset: name or names of presets.
+      agent: what `--agent` takes, or a class of an agent.
+      config: options, by section (`run={"envs": 4}`), by dotted key (`**{"run.envs": 4}`) or short (`envs=4`).
+    """
+    named, made = _split({"task": task, "agent": agent})
+    settings = load_config({**config, **named}, [preset] if isinstance(preset, str) else preset)
+    check_config(settings)
+    check_modules(settings, *(key for key in ("agent", "task") if key not in made))
+    check_resume(settings, settings.flat["logdir"])
+    save_config(settings, settings.flat["logdir"])
+    return Run(settings, made.get("task"), made.get("agent"))
+
+
+class Run:
+    """A run in the background of this process, with which it ends.
+
+    Leaving it as a context, and the end of the script, stop it in order: there is a checkpoint to resume from.
+    """
+
+    def __init__(self, config: elements.Config, task: Callable | None, agent: Callable | None):
+        self.config = config
+        self.logdir = Path(config.flat["logdir"])
+        log_file = self.logdir / "logs" / "launcher.log"
+        try:
+            self._background = BackgroundRun(log_file, run_config, config, task, agent)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            reason = f"cannot be sent to other processes ({error})"
+            remedy = "create what cannot be pickled inside of it instead of using it from outside"
+            raise ConfigError("task", task or agent, reason, remedy) from error
+        _live.append(self)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        status = self.status()
+        return f"<Run {status['state']} step {status['step']:,} in {self.logdir}>"
+
+    def wait(self, timeout_s: float | None = None, show: bool = True) -> bool:
+        """Waits for the end of the run and shows meanwhile how it does; returns whether it is over.
+
+        Raises what ended the run, with the first cause, if it failed. An interrupt ends the wait, not the run.
+        """
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        with Terminal(self.config.flat["run.steps"]) if show else contextlib.nullcontext() as terminal:
+            while not self._background.wait(min(REFRESH_S, deadline - time.monotonic())):
+                if terminal:
+                    terminal.update(read_progress(self.logdir), self._fleet_status())
+                if time.monotonic() >= deadline:
+                    return False
+        self._forget()
+        if self._background.error:
+            raise self._background.error
+        return True
+
+    def stop(self) -> None:
+        """Ends the run with a checkpoint, and waits for that; what does not end in time is killed."""
+        background = self._background
+        background.request_stop()
+        if not background.wait(STOP_S):
+            background.request_stop()
+            if not background.wait(KILL_S):
+                background.kill()
+        self._forget()
+
+    def status(self) -> dict[str, Any]:
+        """What the run is doing: `state`, the numbers of its progress, and its `roles`."""
+        fleet = self._fleet_status()
+        progress = read_progress(self.logdir) or Progress(total_steps=self.config.flat["run.steps"])
+        return {"state": fleet["state"], **dataclasses.asdict(progress), "roles": fleet["roles"]}
+
+    def scores(self, is_eval: bool = False) -> Series:
+        """Steps and scores of the episodes so far, of training or of evaluation."""
+        scores = read_series(self.logdir / "scores.jsonl")
+        return scores.get("eval_episode/score" if is_eval else "episode/score", make_series([]))
+
+    def metrics(self) -> dict[str, Series]:
+        """Steps and values of every metric so far, by its key."""
+        return read_series(self.logdir / "metrics.jsonl")
+
+    def _fleet_status(self) -> dict[str, Any]:
+        background = self._background
+        if background.wait(0.0):
+            state = "failed" if background.error else "done"
+        else:
+            state = "running" if self.config.flat["run.mode"] == "serial" else "starting"
+        with contextlib.suppress(OSError, ValueError):  # there is none yet
+            status = read_status(self.logdir)
+            if status["supervisor"] == background.pid:  # and not that of an earlier life
+                return status if not background.is_over else {**status, "state": state}
+        return {"state": state, "roles": {}}
+
+    def _forget(self) -> None:
+        if self in _live:
+            _live.remove(self)
+
+
+_live: list[Run] = []  # what is not known to be over, so that runs go on without a variable that holds them
+
+
+@atexit.register
+def _stop_all() -> None:
+    for run in list(_live):
+        background = run._background
+        if background.owner == os.getpid() and not background.wait(0.0):
+            print(f"dreamfleet: the script ends, stopping {run.logdir} (run.wait() waits for it)", file=sys.stderr)
+            run.stop()
+
+
+def _split(given: dict[str, str | Callable | None]) -> tuple[dict[str, str], dict[str, Callable]]:
+    """The names to put into the config, and the callables among them that a name alone does not lead to."""
+    named, made = {}, {}
+    for key, value in given.items():
+        if isinstance(value, str):
+            named[key] = value
+        elif callable(value):
+            named[key] = _label(value)
+            if not _is_importable(value):
+                made[key] = value
+        elif value is not None:
+            remedy = "give a name, or a class or function that makes one"
+            raise ConfigError(key, value, "is neither a name nor can it be called", remedy)
+    return named, made
+
+
+def _label(value: Callable) -> str:
+    """A name for the config, of the form module:attr."""
+    path = getattr(value, "__qualname__", type(value).__name__).split(".")
+    return f"{getattr(value, '__module__', None) or 'unknown'}:{'.'.join(filter(str.isidentifier, path)) or 'unnamed'}"
+
+
+def _is_importable(value: Callable) -> bool:
+    """Whether every process can import it by its name; what `__main__` holds is only there in this one."""
+    module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", "<unnamed>").split(".")
+    if module in (None, "__main__") or not all(map(str.isidentifier, path)):
+        return False
+    found: Any = sys.modules.get(module)
+    for name in path:
+        found = getattr(found, name, None)
+    return found is value
