@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed, 2 the user asked for something impossible,
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
@@ -17,6 +18,10 @@ COMMANDS = {
     "role": "join a running fleet from another machine",
     "replay": "show what a replay holds, export or import its episodes",
     "check-env": "step an environment and say what is wrong with it",
+    "eval": "let a trained agent play and say how well it does",
+    "record": "film a trained agent, and what its world model dreams",
+    "plot": "draw learning curves of one or several runs",
+    "export": "write the trained policy as files that need no dreamfleet",
 }
 
 
@@ -34,6 +39,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    os.umask(os.umask(0o077) | 0o002)  # nobody else may write to what a run writes, whatever the user's own mask is
     try:
         return _dispatch(argv)
     except ConfigError as error:

@@ -4,7 +4,9 @@ DreamfleetError
 ├── ConfigError          a setting is wrong: key, value, reason, remedy
 ├── EnvError             an environment broke its contract
 ├── ReplayError          a replay was asked for what it cannot give or hold
+│   └── NoSpace          its disk is full; the same rows can be added once there is space again
 ├── CheckpointError      a checkpoint cannot be written or read
+├── NonFiniteLoss        a loss became NaN or infinite; ends the run
 ├── RunFailed            a role spent its restart budget; carries the first cause
 └── RpcError             something between two processes
     ├── BadRequest       the other side sent what this side refuses
@@ -16,7 +18,12 @@ DreamfleetError
 
 
 class DreamfleetError(Exception):
-    """Root of all errors that Dreamfleet raises on purpose."""
+    """Root of all errors that Dreamfleet raises on purpose.
+
+    `is_fatal` errors end the run: the role that raised one would only fail again if it were restarted.
+    """
+
+    is_fatal = False
 
 
 class ConfigError(DreamfleetError):
@@ -38,8 +45,18 @@ class ReplayError(DreamfleetError):
     """Data that a replay refuses, or a request that it cannot serve."""
 
 
+class NoSpace(ReplayError):
+    """A replay has no room for more rows at the moment; nothing was changed."""
+
+
 class CheckpointError(DreamfleetError):
     """A checkpoint that cannot be written or read."""
+
+
+class NonFiniteLoss(DreamfleetError):
+    """A loss became NaN or infinite; the checkpoints written before it are good."""
+
+    is_fatal = True
 
 
 class RunFailed(DreamfleetError):

@@ -17,6 +17,7 @@ SAME_WAIT_S = 0.5  # a wait for the same thing that starts again within this tim
 _lock = threading.RLock()  # a signal handler may ask for a stop while its thread holds it
 _waits: dict[int, tuple[str, float]] = {}  # thread id -> (what, monotonic start)
 _past_waits: dict[int, tuple[str, float, float]] = {}  # the last one of each thread, with its end
+_limits: list["Limit"] = []
 _callbacks: list[Callable[[], None]] = []
 _stop = threading.Event()
 _state = "starting"
@@ -43,10 +44,43 @@ def waiting(what: str) -> Iterator[None]:
 def waits(older_than_s: float = 0.0) -> list[dict]:
     """The waits in progress, longest first, as `{"what", "seconds"}`."""
     now = time.monotonic()
-    entries = [(now - since, what) for what, since in list(_waits.values())]
+    work = [limit.work for limit in _limits]
+    entries = [(now - since, what) for what, since in [*_waits.values(), *filter(None, work)]]
     return [
         {"what": what, "seconds": round(age, 1)} for age, what in sorted(entries, reverse=True) if age >= older_than_s
     ]
+
+
+class Limit:
+    """Watches over what one thread does again and again: a process in which it once takes too long is replaced.
+
+    A thread that hangs cannot help itself; the supervisor hears of it from another thread and ends the process.
+    """
+
+    def __init__(self, timeout_s: float):
+        """Without a timeout (0) the work is only shown among the waits."""
+        self.work: tuple[str, float] | None = None  # what, monotonic start
+        self._timeout_s = timeout_s
+        _limits.append(self)
+
+    def begin(self, what: str) -> None:
+        """Starts a piece of work, after the one before."""
+        self.work = what, time.monotonic()
+
+    def end(self) -> None:
+        """Nothing is being done until the next `begin`."""
+        self.work = None
+
+    def overdue(self) -> str | None:
+        """What has taken too long, if anything."""
+        what, since = self.work or ("", 0.0)
+        age_s = time.monotonic() - since
+        return f"{what} has taken {age_s:.0f} s" if what and 0 < self._timeout_s < age_s else None
+
+
+def overdue() -> str | None:
+    """What has taken longer in this process than its limit allows, if anything."""
+    return next((text for limit in _limits if (text := limit.overdue())), None)
 
 
 def set_state(state: str) -> None:
@@ -115,6 +149,7 @@ def reset() -> None:
     with _lock:
         _stop.clear()
         _callbacks.clear()
+        _limits.clear()
     _waits.clear()
     _past_waits.clear()
     set_state("starting")

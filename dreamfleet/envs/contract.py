@@ -18,6 +18,7 @@ STEP_SPACES = {
     "is_terminal": elements.Space(bool),
 }
 RESET_SPACE = elements.Space(bool)
+RENDER_MODE = "rgb_array"  # what Gymnasium calls drawing into an array
 # Added to the observation and the action on their way to the agent.
 RESERVED_KEYS = {"envid", "is_eval", "reset", "stepid", "consec"}
 
@@ -30,6 +31,7 @@ class Env(Protocol):
     has `is_first`, the last `is_last`; `is_terminal` says that the episode ended for good rather than by a time limit.
     Keys that begin with `log/` are episode statistics: the agent never sees them. An environment with the attribute
     `num_envs` is that many in one: its spaces are those of one, its actions and observations have a leading dimension.
+    One with a method `render()` that returns a picture, uint8 (H, W, 3), or None is filmed with it.
     """
 
     @property
@@ -65,3 +67,9 @@ def reset_action(env: Env) -> Act:
     action: Act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
     action["reset"] = np.bool_(True)
     return action
+
+
+def draw(env: Any) -> np.ndarray | None:
+    """What an environment shows to people at the moment, if it can."""
+    render = getattr(env, "render", None)
+    return render() if callable(render) else None

@@ -10,6 +10,7 @@ from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES, Obs
 from dreamfleet.errors import EnvError
 
 INT32 = np.iinfo(np.int32)
+RENDER_SIZE = (240, 320)
 
 
 class FromDmEnv:
@@ -37,6 +38,10 @@ class FromDmEnv:
             time_step = self._env.step(_join(self._act_spec, action, "" if _has_names(self._act_spec) else "action"))
         self._done = bool(time_step.last())
         return self._obs(time_step)
+
+    def render(self) -> np.ndarray | None:
+        physics = getattr(self._env, "physics", None)  # of dm_control
+        return physics.render(*RENDER_SIZE, camera_id=0) if physics else None
 
     def close(self) -> None:
         self._env.close()

@@ -1,11 +1,14 @@
 """K environments stepped together into arrays with a leading K, each rebuilt when it raises."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import count_nonzero, isfinite
 
+from dreamfleet import lifecycle
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.contract import Env, check_spaces, reset_action
 from dreamfleet.errors import ConfigError, EnvError
@@ -31,17 +34,21 @@ class EnvGroup:
     """Owns the environments of one worker process.
 
     An environment that raises is logged with its traceback, rebuilt and starts a new episode. One that cannot even
-    start, or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`.
+    start, or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`. One
+    that takes more than `timeout_s` for a step or for its construction is replaced together with its process.
     """
 
-    def __init__(self, make_env: Callable[[int], Any], env_ids: Sequence[int]):
+    def __init__(self, make_env: Callable[[int], Any], env_ids: Sequence[int], timeout_s: float = 0.0):
         self.rebuilds = 0
+        self._limit = lifecycle.Limit(timeout_s)
         self._make_env = make_env
         self._ids = list(env_ids)
         self._members = self._build_members()
+        self._limit.end()
+        self._steps = [f"{member}: step" for member in self._members]
         self._failures = [0] * len(self._members)  # since the last episode that was finished
         self._spaces = self._members[0].env.obs_space
-        self._obs = self._allocate()
+        self.renew_buffers()
 
     def reset_actions(self) -> dict[str, np.ndarray]:
         """Actions that start a new episode everywhere."""
@@ -51,12 +58,15 @@ class EnvGroup:
     def step(self, acts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Steps every environment with its row of `acts`; the arrays returned are reused by the next call."""
         for i, member in enumerate(self._members):
+            self._limit.begin(self._steps[i])
             self._step_one(i, {k: v[member.rows] for k, v in acts.items()})
+        self._limit.end()
         return self._obs
 
     def renew_buffers(self) -> None:
         """Gives up the arrays of the last step, for a caller that may still be sending them."""
-        self._obs = self._allocate()
+        self._obs = {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}
+        self._numbers = {member.env_id: self._find_numbers(member.rows) for member in self._members}
 
     def close(self) -> None:
         for member in self._members:
@@ -77,6 +87,7 @@ class EnvGroup:
             log.exception("%s raised and is rebuilt", member)
             self._discard(member)
             self._members[i] = member = member._replace(env=self._build(member.env_id))
+            self._limit.begin(self._steps[i])
             resets = {k: v[member.rows] for k, v in self.reset_actions().items()}
             self._store(member, member.env.step(resets))
 
@@ -91,7 +102,16 @@ class EnvGroup:
             expected = buffer.shape[1:] if type(rows) is int else buffer[rows].shape
             if shape != expected:
                 raise EnvError(f"{member}: observation '{key}' has shape {shape}, but its space says {expected}")
+            if type(value) is np.ndarray and value.dtype is not buffer.dtype:
+                _check_dtype(member, key, value.dtype, buffer.dtype)
             buffer[rows] = value
+        for key, numbers, is_finite in self._numbers[member.env_id]:
+            # Of one number, as the reward is, Python is the quicker judge.
+            count = (
+                math.isfinite(numbers.item()) if is_finite.size == 1 else count_nonzero(isfinite(numbers, is_finite))
+            )
+            if count < is_finite.size:
+                raise EnvError(f"{member}: observation '{key}' has NaN or infinity in it")
 
     def _build_members(self) -> list[Member]:
         members, start = [], 0
@@ -107,6 +127,7 @@ class EnvGroup:
         return members
 
     def _build(self, env_id: int) -> Env:
+        self._limit.begin(f"environment {env_id}: construction")
         env = as_env(self._make_env(env_id))
         check_spaces(env)
         return env
@@ -117,5 +138,14 @@ class EnvGroup:
         except Exception:
             log.exception("%s raised on close", member)
 
-    def _allocate(self) -> dict[str, np.ndarray]:
-        return {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}
+    def _find_numbers(self, rows: int | slice) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """What the agent gets to see of a member and may not be finite, each with room for the answer."""
+        rows = rows if isinstance(rows, slice) else slice(rows, rows + 1)
+        views = {key: buffer[rows] for key, buffer in self._obs.items() if not key.startswith("log/")}
+        return [(key, view, np.empty(view.shape, bool)) for key, view in views.items() if view.dtype.kind == "f"]
+
+
+def _check_dtype(member: Member, key: str, given: np.dtype, expected: np.dtype) -> None:
+    # Numbers of another width are converted, as are whole ones for a space of fractions.
+    if given.kind not in "biuf" or (given.kind == "f" and expected.kind != "f"):
+        raise EnvError(f"{member}: observation '{key}' is {given}, but its space says {expected}")

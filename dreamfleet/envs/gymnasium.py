@@ -7,7 +7,7 @@ import elements
 import numpy as np
 from gymnasium import spaces
 
-from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES, Obs
+from dreamfleet.envs.contract import RENDER_MODE, RESET_SPACE, STEP_SPACES, Obs
 from dreamfleet.envs.gymnasium_spaces import Leaf, find_leaves, is_image, join_action
 from dreamfleet.envs.infos import InfoLogs, find_numbers
 from dreamfleet.errors import EnvError
@@ -39,6 +39,9 @@ class FromGymnasium:
         obs, reward, terminated, truncated, info = self._env.step(act)
         self._done = bool(terminated or truncated)
         return self._obs(obs, info, reward, is_last=self._done, is_terminal=bool(terminated))
+
+    def render(self) -> np.ndarray | None:
+        return self._env.render() if getattr(self._env, "render_mode", None) == RENDER_MODE else None
 
     def close(self) -> None:
         self._env.close()

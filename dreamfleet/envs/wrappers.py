@@ -6,7 +6,7 @@ import logging
 import elements
 import numpy as np
 
-from dreamfleet.envs.contract import Act, Env, Obs
+from dreamfleet.envs.contract import Act, Env, Obs, draw
 from dreamfleet.envs.images import is_channel_first, resize
 
 log = logging.getLogger("dreamfleet.envs")
@@ -32,6 +32,9 @@ class Wrapper:
 
     def step(self, action: Act) -> Obs:
         return self.env.step(action)
+
+    def render(self) -> np.ndarray | None:
+        return draw(self.env)
 
     def close(self) -> None:
         self.env.close()

@@ -171,6 +171,9 @@ class Fleet:
         if message["kind"] == "failure":
             # Its process may take a while to end, and others may end because of it before.
             self._causes.append(Cause(role.spec.name, message["summary"], message["traceback"], message["at"]))
+        if (overdue := message.get("overdue")) and role.life and not role.life.kill_reason:
+            role.hangs += 1
+            self.kill(role, overdue)
         if message.get("is_terminated") and role.state != "stopping":
             self._on_log(role.spec.name, "warning", "got SIGTERM: asked to stop")
             self.stop(role)

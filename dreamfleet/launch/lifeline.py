@@ -5,6 +5,7 @@ child brings the pickled target in a memory file, so that the supervisor never w
 """
 
 import contextlib
+import faulthandler
 import fcntl
 import json
 import logging
@@ -100,6 +101,7 @@ def run_to_end(call: Callable[[], None]) -> dict:
                 "kind": "failure",
                 "summary": f"{type(error).__name__}: {error}"[:MAX_TEXT],
                 "traceback": traceback.format_exc()[-MAX_TEXT:],
+                "is_fatal": getattr(error, "is_fatal", False),
                 "state": lifecycle.state(),
                 "at": time.monotonic(),  # comparable between processes: the clock is the machine's
             }
@@ -120,6 +122,7 @@ class Lifeline:
         self._supervisor = supervisor
         self._token = token
         self._watchdog = Watchdog(watchdog_s)
+        self._is_overdue = False  # hangs, as its log says
         self.is_terminated = False  # got SIGTERM: the supervisor is told and decides
 
     def start(self) -> None:
@@ -164,7 +167,11 @@ class Lifeline:
         self._end_as_orphan()
 
     def _beat(self) -> None:
-        self.send({**make_heartbeat(), "is_terminated": self.is_terminated})
+        overdue = lifecycle.overdue()
+        if overdue and not self._is_overdue:
+            self._is_overdue = True
+            faulthandler.dump_traceback(file=2)
+        self.send({**make_heartbeat(), "is_terminated": self.is_terminated, "overdue": overdue})
         self._watchdog.feed()
 
     def _end_as_orphan(self) -> None:

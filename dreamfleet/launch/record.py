@@ -62,6 +62,7 @@ class RoleRecord:
     restart_at: float | None = None
     failed_starts: int = 0
     backoff_step: int = 0
+    hangs: int = 0  # deaths because something in it took too long
 
     def enter(self, state: str) -> None:
         if state != self.state:
@@ -102,6 +103,8 @@ class RoleRecord:
     def judge(self) -> Verdict:
         """Applies the restart policy to the death of the current incarnation; sets `restart_at` for a restart."""
         policy, life, now = self.spec.policy, self.life, time.monotonic()
+        if life and life.outcome and life.outcome.get("is_fatal"):
+            return Verdict.GIVE_UP
         if self.spec.in_thread or not policy.restart:
             return Verdict.GO_ON if self.spec.optional else Verdict.GIVE_UP
         if life is None or life.running_since is None:
@@ -127,6 +130,7 @@ class RoleRecord:
             "pid": life.handle.pid if life else None,
             "state": self.state,
             "restarts": max(0, self.starts - 1),
+            "hangs": self.hangs,
             "heartbeat_age_s": round(now - life.last_heartbeat, 1) if life else None,
             "beat_age_s": life.beat_age_s if life else None,
             "waits": life.waits if life else [],

@@ -1,6 +1,10 @@
 """Every role in one process, one after the other: the same code without threads and sockets, the same for a seed."""
 
 import contextlib
+import functools
+import inspect
+import math
+import random
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +17,7 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.lock import lock_logdir
+from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.roles.actor import Actor
@@ -35,41 +40,79 @@ def serial(
     make_logger: Callable,
     args: elements.Config,
     on_turn: Callable[[], None] = lambda: None,
+    is_asked: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Runs to the end of the run; `on_turn` is called between two rounds of acting and learning."""
+    """Runs to the end of the run; `on_turn` is called between two rounds of acting and learning.
+
+    With `leg`, the run writes itself down every so many steps and goes on from nothing but that, as a resumed run does:
+    both are the same to the bit. It also ends between two legs if it `is_asked` to.
+    """
     args = with_defaults(args)
-    agent = load_factory(make_agent)()
-    replays = load_factory(make_replay_train)(), load_factory(make_replay_eval)()
-    replay_role = ReplayRole(*replays, load_factory(make_stream), args)
-    logger_role = LoggerRole(load_factory(make_logger)(), args)
-    for role in (replay_role, logger_role):
-        role.restore(Checkpoints(args.logdir))
-    replay, logger = DirectClient("replay", replay_role.methods()), DirectClient("logger", logger_role.methods())
-    actor = Actor(agent, replay, logger, args, send_delay_s=0.0)
-    parsers = {"act": actor.parser.parse_one, "act_many": actor.parser.parse_many}
-    act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in parsers.items()})
-    workers = _make_workers(load_factory(make_env_train), load_factory(make_env_eval), act, args)
-    learner = Learner(agent, replay, logger, args.update(prefetch=1), wait_s=0.0)
-    learner.restore()
-    batches = learner.batches()
-    should_log, should_show = Every(args.log_every), Every(1.0)
-    lifecycle.set_state("running")
-    while not learner.is_over():
-        if replay_role.limiter.may_insert():
-            for worker in workers:
-                worker.step()
-            learner.observe(replay_role.counts())
-        while replay_role.limiter.may_sample(args.batch_size) and (batch := next(batches, None)):
-            learner.train(batch)
-            learner.do_what_is_due()
-        if should_show():
-            logger_role.write_progress()
-        if should_log():
-            logger_role.write()
-        on_turn()
-    learner.finish()
-    for part in (*workers, logger_role, replay_role):
-        part.close()
+    envs = make_env_train, make_env_eval
+    given = make_agent, make_replay_train, make_replay_eval, *envs, make_stream, make_logger
+    make = Factories(*map(load_factory, given))
+    agent = make.make_agent()
+    while not Leg(agent, make, args).run(on_turn) and not is_asked():
+        pass
+
+
+class Leg:
+    """All roles, made from what the log directory holds, up to the end of the leg or of the run."""
+
+    def __init__(self, agent: Any, make: Factories, args: elements.Config):
+        args = args.update(episode_timeout=math.inf)  # everybody is silent while one of them works
+        if args.leg:  # saves and logs at the end of the leg, and not when the time has come; there are no reports
+            args = args.update(save_every=0.0, log_every=0.0, report_every=0.0)
+        self._args = args
+        replay = self._replay = ReplayRole(make.make_replay_train(), make.make_replay_eval(), make.make_stream, args)
+        self._logger = LoggerRole(make.make_logger(), args)
+        for role in (replay, self._logger):
+            role.restore(Checkpoints(args.logdir))
+        number = replay.limiter.inserts // args.leg if args.leg else 0
+        self._end = (number + 1) * args.leg if args.leg else math.inf
+        clients = DirectClient("replay", replay.methods()), DirectClient("logger", self._logger.methods())
+        actor = Actor(agent, *clients, args, send_delay_s=0.0)
+        parsers = {"act": actor.parser.parse_one, "act_many": actor.parser.parse_many}
+        act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in parsers.items()})
+        make_envs = make.make_env_train, make.make_env_eval
+        if args.leg:
+            _set_seed(derive_seed(args.seed, "serial", 0, number))
+            if hasattr(agent, "seed_policy"):
+                agent.seed_policy(number)
+            make_envs = _with_incarnation(make_envs[0], number), _with_incarnation(make_envs[1], number)
+        self._workers = _make_workers(*make_envs, act, args)
+        self._learner = Learner(agent, *clients, args.update(prefetch=1), wait_s=0.0)
+        self._learner.restore()
+        self._learner.observe(replay.counts())
+        self._should_log, self._should_show = Every(args.log_every), Every(1.0)
+        lifecycle.set_state("running")
+
+    def run(self, on_turn: Callable[[], None]) -> bool:
+        """Acts and learns; returns whether the run is over."""
+        learner, limiter = self._learner, self._replay.limiter
+        batches = learner.batches()
+        while not learner.is_over() and learner.step < self._end:
+            # Learning comes first, since a leg ends, as a run does, once its last steps were taken.
+            while limiter.may_sample(self._args.batch_size) and (batch := next(batches, None)):
+                learner.train(batch)
+                learner.do_what_is_due()
+            if limiter.may_insert():
+                for worker in self._workers:
+                    worker.step()
+                learner.observe(self._replay.counts())
+            if self._should_show():
+                self._logger.write_progress()
+            if self._should_log():
+                self._logger.write()
+            on_turn()
+        is_over = learner.is_over()
+        self._finish()
+        return is_over
+
+    def _finish(self) -> None:
+        self._learner.finish()
+        for part in (*self._workers, self._logger, self._replay):
+            part.close()
 
 
 def run_serial(factories: Factories, args: elements.Config) -> None:
@@ -82,9 +125,9 @@ def run_serial(factories: Factories, args: elements.Config) -> None:
             terminal.update(read_progress(args.logdir), status)
 
     should_show = Every(1.0)
-    with lock_logdir(args.logdir), Terminal(args.steps) as terminal, _stop_on_signals() as received:
+    with lock_logdir(args.logdir), Terminal(args.steps) as terminal, _stop_on_signals(bool(args.leg)) as received:
         try:
-            serial(*factories, args, on_turn=show)
+            serial(*factories, args, on_turn=show, is_asked=lambda: bool(received))
         finally:
             lifecycle.reset()
     if signal.SIGINT in received:
@@ -92,13 +135,14 @@ def run_serial(factories: Factories, args: elements.Config) -> None:
 
 
 @contextlib.contextmanager
-def _stop_on_signals() -> Iterator[list[int]]:
-    """Lets SIGINT and SIGTERM end the run in order; yields the signals that came."""
+def _stop_on_signals(has_legs: bool) -> Iterator[list[int]]:
+    """Lets SIGINT and SIGTERM end the run in order, with legs only the second one; yields the signals that came."""
     received: list[int] = []
 
     def handle(number: int, _: Any) -> None:
         received.append(number)
-        lifecycle.request_stop()
+        if len(received) > has_legs:
+            lifecycle.request_stop()
 
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -171,3 +215,14 @@ def _answer(actor: Actor, parse: Callable) -> Callable[[Any, dict], Any]:
 def _make_workers(make_train: Callable, make_eval: Callable, act: Any, args: elements.Config) -> list[EnvWorker]:
     groups = [(make_train, range(args.envs), False), (make_eval, range(args.envs, args.envs + args.eval_envs), True)]
     return [EnvWorker(make, list(ids), is_eval, act, args.act_timeout) for make, ids, is_eval in groups if ids]
+
+
+def _with_incarnation(make_env: Callable, number: int) -> Callable:
+    """A factory whose environments are seeded for this leg, if it can tell legs apart."""
+    has_incarnation = "incarnation" in inspect.signature(make_env).parameters
+    return functools.partial(make_env, incarnation=number) if has_incarnation else make_env
+
+
+def _set_seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)

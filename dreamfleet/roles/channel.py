@@ -1,5 +1,6 @@
 """Ordered delivery of batches to another role, joined into larger messages."""
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
-from dreamfleet.errors import DreamfleetError
+from dreamfleet.errors import Closed, DreamfleetError
 from dreamfleet.roles.wiring import Caller
 
 Arrays = dict[str, np.ndarray]
@@ -99,7 +100,8 @@ class Channel:
                 self._arrived.wait_for(lambda: self._waiting or self._is_closed)
                 self._arrived.wait_for(lambda: self._waiting_rows >= FULL_ROWS or self._is_closed, self._delay_s)
                 batches = self._take()
-            self._send(batches)
+            with contextlib.suppress(Closed):  # the run has ended
+                self._send(batches)
 
     def _send(self, batches: list[Arrays]) -> None:
         # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.

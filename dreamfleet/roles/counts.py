@@ -1,6 +1,7 @@
 """What the replay role has counted, kept so that it survives the role's process."""
 
 import mmap
+import os
 import struct
 import zlib
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class CountsFile:
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
-            file.truncate(2 * _SLOT_BYTES)
+            # Not a hole: a write to one through the mapping would be fatal on a full disk.
+            os.posix_fallocate(file.fileno(), 0, 2 * _SLOT_BYTES)
             self._map = mmap.mmap(file.fileno(), 2 * _SLOT_BYTES)
         self._version = 0
         self.read()  # a write continues the versions of the file

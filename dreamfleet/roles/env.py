@@ -31,7 +31,7 @@ def env_worker(
     name = f"env{env_ids[0]}"
     actor = connect(args, "actor", name, max_inflight=1, threaded=False)
     reports = RoleReports(args, name, "env") if 0 in env_ids else None
-    worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, args.act_timeout)
+    worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, args.act_timeout, args.env_timeout)
     with lifecycle.on_stop(actor.close):
         lifecycle.set_state("running")
         try:
@@ -58,8 +58,9 @@ class EnvWorker:
         is_eval: bool,
         actor: Caller,
         act_timeout_s: float,
+        env_timeout_s: float = 0.0,
     ):
-        self._envs = EnvGroup(make_env, env_ids)
+        self._envs = EnvGroup(make_env, env_ids, env_timeout_s)
         self._actor = actor
         self._timeout_s = act_timeout_s
         self._is_single = len(env_ids) == 1

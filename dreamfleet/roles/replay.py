@@ -12,7 +12,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, Closed, ReplayError
+from dreamfleet.errors import BadRequest, Closed, NoSpace, ReplayError
 from dreamfleet.replay import Batch, Limiter, Replay, Store
 from dreamfleet.replay.references import References, reader_place
 from dreamfleet.roles.counts import Counts, CountsFile, Mark, make_note, read_note
@@ -23,6 +23,7 @@ from dreamfleet.roles.wiring import load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
 
+SPACE_EVERY_S = 1.0  # how often a full disk is looked at again
 MODES = ("train", "report", "eval")
 
 
@@ -115,7 +116,7 @@ class ReplayRole:
             raise Closed("the replay stops; the batch was not taken")
         for mode, mask in masks.items():
             count = int(mask.sum()) if mode == "train" else 0
-            _insert(self._replays[mode], rows, env_ids, mask, make_note(self.limiter.inserts + count, mark))
+            self._insert(mode, rows, env_ids, mask, make_note(self.limiter.inserts + count, mark))
             self._mark = self._marks[mode] = mark
             self.limiter.inserted(count)
         self._write_counts()
@@ -156,6 +157,8 @@ class ReplayRole:
 
     def save(self, data: Any, _: dict) -> dict:
         """Adds the replays' contents to the checkpoint draft of the given name; returns the counts they stand for."""
+        if not isinstance(data, dict) or "name" not in data:
+            raise BadRequest("a save is a dict with the 'name' of a checkpoint draft")
         counts = self.counts()
         state = {**{mode: self._replays[mode].save() for mode in self._marks}, "inserts": counts["inserts"]}
         Checkpoints(self._logdir, self._keep).add_part(data["name"], "replay", state, self._is_joined)
@@ -185,6 +188,18 @@ class ReplayRole:
             if hasattr(self._replays[mode], "close"):
                 self._replays[mode].close()
         self._file.close()
+
+    def _insert(self, mode: str, rows: Batch, env_ids: list[int], mask: np.ndarray, note: bytes) -> None:
+        """Adds rows to a replay; while the disk is full, everybody waits for somebody to free some space."""
+        while True:
+            try:
+                _insert(self._replays[mode], rows, env_ids, mask, note)
+                return
+            except NoSpace as error:
+                log.warning("waiting for space: %s", error)
+                with lifecycle.waiting(f"disk: {error}"):
+                    if lifecycle.wait_stop(SPACE_EVERY_S):
+                        raise Closed("the replay stops; the batch was not taken") from error
 
     def _write_counts(self) -> None:
         with self._lock:
@@ -250,6 +265,8 @@ def _insert(replay: Any, rows: Batch, env_ids: list[int], mask: np.ndarray, note
         else:
             for i, env_id in enumerate(env_ids):
                 replay.add({k: v[i] for k, v in rows.items()}, env_id)
+    except NoSpace:
+        raise
     except ReplayError as e:
         raise BadRequest(str(e)) from e
 

@@ -16,10 +16,10 @@ class SentBatches:
             return None
         is_same, self._learner = self._learner == meta["learner"], meta["learner"]
         replies = self._replies.items() if is_same else ()
-        self._replies = {number: reply for number, reply in replies if number > meta["received"]}
-        return self._replies.get(meta["number"])
+        self._replies = {number: reply for number, reply in replies if number > int(meta["received"])}
+        return self._replies.get(int(meta["number"]))  # portal carries numbers as arrays
 
     def keep(self, meta: dict, reply: rpc.Reply) -> rpc.Reply:
         if "learner" in meta:
-            self._replies[meta["number"]] = reply
+            self._replies[int(meta["number"])] = reply
         return reply

@@ -93,6 +93,9 @@ class Atari:
         self._done = is_over or is_cut or self._frames >= self._length
         return self._obs(screens, reward, is_last=self._done, is_terminal=is_terminal)
 
+    def render(self) -> np.ndarray:
+        return self._ale.getScreenRGB()
+
     def close(self) -> None:
         pass
 

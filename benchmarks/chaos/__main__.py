@@ -1,0 +1,176 @@
+"""A fleet that trains while faults hit it at random moments: what is lost, what is left, and how fast it recovers.
+
+    python -m benchmarks.chaos --minutes 20 --seed 0 --json chaos.json
+
+Half of the time all roles are on one machine, half of it the replay joins over TCP through a proxy that cuts and
+delays. Each half ends with a stop, damaged files, and a run that goes on from what is left.
+"""
+
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.chaos import faults, invariants
+from benchmarks.chaos.fleet import ENVS, ChaosFleet
+from benchmarks.chaos.invariants import Verdict
+from benchmarks.report import Case, finish, parse_args
+
+DISK_MB = 400
+SLOW_S = 30.0
+LAZY_ENV = ENVS - 1  # the one that hangs and dawdles, which takes longer than the pause between two faults
+KILL_WEIGHT = 3  # kills are what the times are asked of
+BAD_OBSERVATIONS = ("raise", "nan", "shape", "dtype", "leak")
+REQUIRED = ("env", "logger", "replay", "agent")
+
+Times = dict[str, list[float]]
+
+
+class Injector:
+    """Draws faults from a seed and injects one after the other, on average one every `every_s`."""
+
+    def __init__(self, fleet: ChaosFleet, rng: np.random.Generator, every_s: float, times: Times, has_disk: bool):
+        self._fleet, self._rng, self._every_s, self._times = fleet, rng, every_s, times
+        self._lazy: threading.Thread | None = None
+        self._errors: list[BaseException] = []
+        self._faults = self._make_faults(has_disk)
+        fleet.control.slow_s = SLOW_S
+
+    def run(self, seconds: float) -> None:
+        """Injects faults for this long; raises the first one that the fleet did not recover from."""
+        end = due = time.monotonic() + seconds
+        due -= seconds
+        # Every kind once, then at random: a short run is no lucky one.
+        order = list(self._rng.permutation(list(self._faults)))
+        names = [name for name in self._faults for _ in range(KILL_WEIGHT if name.startswith("kill") else 1)]
+        while time.monotonic() < end and not self._errors:
+            due += self._rng.exponential(self._every_s)
+            threading.Event().wait(max(0.0, min(due, end) - time.monotonic()))
+            self._fleet.wait_training(10)
+            name = order.pop() if order else str(self._rng.choice(names))
+            self._inject(name)
+        if self._lazy:
+            self._lazy.join()
+        if self._errors:
+            raise self._errors[0]
+
+    def _inject(self, name: str) -> None:
+        if name in ("hang", "slow"):
+            if self._lazy is None or not self._lazy.is_alive():
+                self._lazy = threading.Thread(target=self._measure, args=(name,))
+                self._lazy.start()
+            return
+        self._measure(name)
+
+    def _measure(self, name: str) -> None:
+        try:
+            seconds = self._faults[name]()
+        except BaseException as error:
+            self._errors.append(error)
+            return
+        self._times[name].append(seconds)
+        print(f"{time.strftime('%H:%M:%S')} {name}: {seconds:.2f} s", flush=True)
+
+    def _make_faults(self, has_disk: bool) -> dict[str, Callable[[], float]]:
+        fleet, rng = self._fleet, self._rng
+
+        def env() -> int:
+            return int(rng.integers(LAZY_ENV))
+
+        table: dict[str, Callable[[], float]] = {
+            "kill env": lambda: faults.kill(fleet, f"env{env()}"),
+            "stop env": lambda: faults.stop(fleet, f"env{env()}"),
+            "hang": lambda: faults.misbehave(fleet, LAZY_ENV, "hang"),
+            "slow": lambda: faults.misbehave(fleet, LAZY_ENV, "slow"),
+            "clock": lambda: faults.jump_clock(fleet, float(rng.choice([-1, 0, 1])) * faults.DAY_S),
+            "second run": lambda: faults.run_twice(fleet),
+        }
+        for role in ("logger", "replay", "agent"):
+            table[f"kill {role}"] = lambda role=role: faults.kill(fleet, role)
+            table[f"stop {role}"] = lambda role=role: faults.stop(fleet, role)
+        for fault in BAD_OBSERVATIONS:
+            table[fault] = lambda fault=fault: faults.misbehave(fleet, env(), fault)
+        if fleet.proxy:
+            table |= {"cut": lambda: faults.cut(fleet), "delay": lambda: faults.delay(fleet)}
+        if has_disk:
+            table["full disk"] = lambda: faults.fill_disk(fleet)
+        return table
+
+
+def run_half(root: Path, is_remote: bool, seconds: float, rng: np.random.Generator, every_s: float, times: Times):
+    """One fleet from its start to its end, and once more with damaged files; returns what was wrong in the end."""
+    has_disk = faults.mount_small_disk(root, DISK_MB)
+    if not has_disk:
+        print("a full disk is not tried: this user cannot mount a small one", flush=True)
+    try:
+        with ChaosFleet(root, is_remote=is_remote) as fleet:
+            fleet.wait_training()
+            Injector(fleet, rng, every_s, times, has_disk).run(seconds)
+            fleet.wait_training(200)
+            fleet.stop()
+            verdict = invariants.check_data(fleet)
+            invariants.check_ended(fleet, verdict)
+            print(verdict, flush=True)
+            spoilt = faults.spoil_files(fleet, rng)
+            start = time.monotonic()
+            fleet.start()
+            fleet.wait_training()
+            times["damaged files"].append(time.monotonic() - start)
+            print(f"went on without {', '.join(spoilt)}", flush=True)
+            fleet.stop()
+            invariants.check_ended(fleet, verdict)
+            return verdict
+    finally:
+        if has_disk:
+            faults.unmount(root)
+
+
+def make_cases(verdicts: list[Verdict], times: Times) -> list[Case]:
+    """The table: what was lost and left, then the time of each kind of fault."""
+    cases = [
+        Case("steps", "steps", "higher", sum(v.steps for v in verdicts)),
+        Case("faults", "faults", "higher", sum(map(len, times.values()))),
+        Case("lost steps", "steps", "lower", sum(v.lost_steps + v.went_back for v in verdicts)),
+        Case("doubled steps", "steps", "lower", sum(v.doubled_steps for v in verdicts)),
+        Case("orphans", "processes", "lower", sum(v.orphans for v in verdicts)),
+        Case("leftovers", "files", "lower", sum(len(v.leftovers) for v in verdicts)),
+        Case("ratio error", "%", "lower", 100 * max(abs(v.ratio_error) for v in verdicts)),
+    ]
+    for role in REQUIRED:
+        if kills := times.pop(f"kill {role}", []):
+            cases.append(Case(f"{role} recovery s", "s", "lower", median(kills)))
+            cases.append(Case(f"{role} recovery s, max of {len(kills)}", "s", "lower", max(kills)))
+    for name, seconds in sorted(times.items()):
+        cases.append(Case(f"after {name}, s", "s", "lower", median(seconds)))
+        cases.append(Case(f"after {name}, s, max of {len(seconds)}", "s", "lower", max(seconds)))
+    return cases
+
+
+def main() -> int:
+    parser = parse_args(__doc__ or "")
+    parser.add_argument("--minutes", type=float, default=4.0, help="how long faults are injected, both halves together")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of faults and moments")
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between faults, on average")
+    args = parser.parse_args()
+    rng, times, verdicts = np.random.default_rng(args.seed), defaultdict(list), []
+    root = Path(tempfile.mkdtemp(prefix="chaos-"))
+    try:
+        for name, is_remote in (("local", False), ("tcp", True)):
+            verdicts.append(run_half(root / name, is_remote, 30 * args.minutes, rng, args.every, times))
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    cases = make_cases(verdicts, times)
+    finish("chaos", cases, args.json)
+    must_be_zero = [case for case in cases if case.case in ("lost steps", "doubled steps", "orphans", "leftovers")]
+    return int(any(case.ours for case in must_be_zero))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

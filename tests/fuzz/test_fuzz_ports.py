@@ -1,0 +1,144 @@
+"""Every server port of a running fleet under hostile peers: its own environments, as honest clients, do not notice."""
+
+import contextlib
+import itertools
+import json
+import logging
+
+import psutil
+import pytest
+import zmq
+from fleet import count_rebuilds, make_args, running_fleet
+from hostile import connect_raw, frame_cases, raw_cases, seed_of, throw, throw_frames
+
+from dreamfleet import rpc
+from dreamfleet.rpc.keys import load_key
+from dreamfleet.testing import CountingAgent, CountingEnv
+
+RAW_CASES, FRAME_CASES = 6_000, 24_000  # for each of the three ports
+BURST = 200
+MEMORY_BYTES = 300 << 20
+METHODS = {
+    "agent": ["act", "act_many"],
+    "replay": ["add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval", "update", "save"],
+    "logger": ["tran", "save"],
+}
+WAIT_S = 30.0
+
+
+def memory_of(fleet, role: str) -> int:
+    return psutil.Process(fleet.status()["roles"][role]["pid"]).memory_info().rss
+
+
+def make_dealer(context: zmq.Context, addr: str, key_file) -> zmq.Socket:
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 0
+    if addr.startswith("ipc:"):
+        dealer.connect(f"ipc://{addr.removeprefix('ipc:')}")
+        return dealer
+    key = load_key(key_file, addr)
+    dealer.curve_serverkey, dealer.curve_publickey, dealer.curve_secretkey = key.public, key.public, key.secret
+    dealer.connect(f"tcp://127.0.0.1:{addr.rpartition(':')[2]}")
+    return dealer
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["ipc", "tcp"])
+def test_ports_of_a_fleet(kind, share, tmp_path):
+    roles = {"agent": "actor", "replay": "replay", "logger": "logger"}
+    addresses = {
+        f"{port}_addr": f"ipc:{tmp_path}/{port}" if kind == "ipc" else rpc.resolve_addr("localhost:{auto}", "zmq")
+        for port in roles.values()
+    }
+    args = make_args(tmp_path / "run", steps=0, train_ratio=0.0, max_restarts=0, capacity=1000, **addresses)
+    context = zmq.Context()
+    with pytest.raises(Exception, match="env0"), running_fleet(args, CountingAgent, CountingEnv) as fleet:
+        fleet.wait_step(100)
+        before = {role: memory_of(fleet, role) for role in roles}
+        for role, port in roles.items():
+            addr, at_start = addresses[f"{port}_addr"], fleet.step()
+            raw = raw_cases(seed_of(port))
+            for _ in range(int(share * RAW_CASES)):
+                throw(addr, next(raw))
+            frames = frame_cases(seed_of(role), METHODS[role])
+            dealer = make_dealer(context, addr, tmp_path / "run" / "run.key")
+            for _ in range(max(1, int(share * FRAME_CASES) // BURST)):
+                throw_frames(dealer, list(itertools.islice(frames, BURST)))
+            fleet.wait_step(at_start + 50)
+        grown = {role: memory_of(fleet, role) - before[role] for role in roles}
+        print(f"{kind}: {3 * share * (RAW_CASES + FRAME_CASES):.0f} cases, memory grew by {grown}")
+        assert all(growth < MEMORY_BYTES for growth in grown.values()), grown
+        fleet.kill("env0")  # ends the run, which has lost nothing so far
+        fleet.join()
+    context.destroy(0)
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert all(role["restarts"] == 0 for role in status["roles"].values())
+    assert count_rebuilds(tmp_path / "run") == 0, "an environment got an action that was not its own"
+
+
+@pytest.mark.timeout(600)
+def test_a_portal_port(share, caplog):
+    addr = rpc.resolve_addr("ipc:{auto}", "portal")
+    server = rpc.make_server(addr, "server", transport="portal")
+    server.bind("echo", lambda data: data)
+    cases = int(share * RAW_CASES / 2)
+    with server, rpc.make_client(addr, "client", peer="server", transport="portal") as client:
+        before = psutil.Process().memory_info().rss
+        for number, data in enumerate(itertools.islice(raw_cases(seed_of("portal port")), cases)):
+            throw(addr, data)
+            if number % 20 == 0:
+                assert client.call("echo", number).result(WAIT_S) == number
+        assert client.connections == 1
+        assert psutil.Process().memory_info().rss - before < MEMORY_BYTES
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) < 20, "a peer that keeps misbehaving does not fill the log"
+
+
+@pytest.mark.timeout(600)
+def test_strangers_show_up_once(share, tmp_path, caplog):
+    """Peers with another key, or none: no answer, one line."""
+    for name in ("run.key", "other.key"):
+        rpc.make_key(tmp_path / name)
+    addr = rpc.resolve_addr("localhost:{auto}", "zmq")
+    server = rpc.make_server(addr, "server", key_file=tmp_path / "run.key")
+    seen = []
+    server.bind("echo", lambda data: seen.append(data))
+    with server, rpc.make_client(addr, "friend", peer="server", key_file=tmp_path / "run.key") as friend:
+        friend.call("echo", "friend").result(WAIT_S)
+        context = zmq.Context()
+        ours, other = (load_key(tmp_path / name, addr) for name in ("run.key", "other.key"))
+        for _ in range(int(share * 2_000)):
+            stranger = context.socket(zmq.DEALER)
+            stranger.linger = 0
+            stranger.curve_serverkey, stranger.curve_publickey, stranger.curve_secretkey = ours.public, *other
+            stranger.connect(f"tcp://127.0.0.1:{addr.rpartition(':')[2]}")
+            stranger.send(b"hello")
+            assert not stranger.poll(1)
+            stranger.close()
+        for data in itertools.islice(raw_cases(seed_of("stranger")), int(share * 2_000)):
+            throw(addr, data)
+        friend.call("echo", "friend").result(WAIT_S)
+        context.destroy(0)
+    assert seen == ["friend", "friend"]
+    lines = [record.message for record in caplog.records if "refused" in record.message]
+    assert 1 <= len(lines) <= 4, lines  # one of each kind in half a minute
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 40])
+def test_what_is_announced_takes_no_memory(size, tmp_path):
+    """A stranger may name any size of message: memory is taken for what comes, not for what is named."""
+    from hostile import frame, greeting
+
+    rpc.make_key(tmp_path / "run.key")
+    addr = rpc.resolve_addr("localhost:{auto}", "zmq")
+    server = rpc.make_server(addr, "server", key_file=tmp_path / "run.key")
+    server.bind("echo", lambda data: data)
+    with server, contextlib.ExitStack() as stack:
+        before = psutil.Process().memory_info().rss
+        for _ in range(50):
+            raw = stack.enter_context(connect_raw(addr))
+            raw.sendall(greeting(b"CURVE") + frame(b"x" * 1000, 4, size))
+        with rpc.make_client(addr, "friend", peer="server", key_file=tmp_path / "run.key") as friend:
+            assert friend.call("echo", 1).result(WAIT_S) == 1
+        assert psutil.Process().memory_info().rss - before < 50 << 20
