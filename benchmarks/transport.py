@@ -234,6 +234,7 @@ def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str) ->
     logdir = Path(tempfile.mkdtemp(prefix="dreamfleet-bench-"))
     options = {
         "task": task,
+        "agent": "dreamfleet.agent.random:RandomAgent",
         "logdir": str(logdir),
         "replay.capacity": 20_000,
         "replay.storage": "ram",
