@@ -103,7 +103,7 @@ def test_train_saves_says_and_starts(capsys, launched, logdir):
     assert elements.Config.load(f"{logdir}/config.yaml") == config
     summary = capsys.readouterr().out
     assert summary.count("\n") == 1 and summary.startswith("new run: ")
-    for part in ("dummy_vector", "dreamfleet.agent.random:RandomAgent", "3 train, 1 eval", logdir):
+    for part in ("dummy_vector", "dreamfleet.agent.dreamer:Dreamer", "3 train, 1 eval", logdir):
         assert part in summary
     assert main([*argv, "--steps", "50"]) == 0
     assert capsys.readouterr().out.startswith("resuming: ")

@@ -17,7 +17,7 @@ from dreamfleet.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.distributed
 
-SMALL = ["--preset", "debug", "--task", "dummy_vector", "--run.train_ratio", "4"]
+SMALL = ["--preset", "debug", "random", "--task", "dummy_vector", "--run.train_ratio", "4"]
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def act(
     """The next carry, the actions, and what replay stores with the step; `is_new` rows start from nothing."""
     encoder, rssm, actor = acting.encoder, acting.rssm, acting.actor
     latent_key, action_key = jax.random.split(key)
-    rows = len(is_new)
+    rows = is_new.shape[0]
     state = expand(rssm, carry.deter, carry.stoch)
     tokens, actions = encoder(obs), flatten(carry.actions, actor.fields, squash=False)
     noise = jax.random.uniform(latent_key, (rows, rssm.stoch))

@@ -74,5 +74,5 @@ class Encoder(eqx.Module):
             x = x.reshape(-1, *x.shape[-3:])
             for layer in self.images:
                 x = layer(x)
-            tokens.append(x.reshape(len(x), -1))
+            tokens.append(x.reshape(x.shape[0], -1))
         return jnp.concatenate(tokens, -1).reshape(*batch, self.size)

@@ -171,7 +171,7 @@ class RSSM(eqx.Module):
 
     def _core_batched(self, apply, norms: list[RMSNorm], deter: jax.Array, hidden: jax.Array) -> jax.Array:
         """All blocks in one batched product, with the block as first axis."""
-        rows = len(deter)
+        rows = deter.shape[0]
         deter = deter.reshape(rows, self.blocks, -1).swapaxes(0, 1)
         x = jnp.concatenate([deter, jnp.broadcast_to(hidden, (self.blocks, *hidden.shape))], -1)
         for i, norm in enumerate(norms):

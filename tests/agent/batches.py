@@ -5,7 +5,7 @@ import numpy as np
 
 from dreamfleet.agent.learning import DETER, STOCH
 from dreamfleet.agent.sizes import model_sizes
-from dreamfleet.config.load import config_args, load_config
+from dreamfleet.config.load import agent_settings, load_config
 
 STEP_SPACES = {
     "reward": elements.Space(np.float32),
@@ -23,7 +23,7 @@ ACT_SPACE = {
 
 
 def make_config(**overrides) -> elements.Config:
-    """The agent's config at debug size, with options such as `dreamer__priority=True`."""
+    """The agent's config at debug size, with options such as `dreamer__warmup=0`."""
     values = {
         "jax.train_devices": 1,
         "jax.cache": "",
@@ -34,8 +34,7 @@ def make_config(**overrides) -> elements.Config:
         "dreamer.imag_length": 3,
     }
     values |= {key.replace("__", "."): value for key, value in overrides.items()}
-    config = load_config(values)
-    return elements.Config({**config_args(config), "dreamer": config.dreamer, "jax": config.jax})
+    return agent_settings(load_config(values))
 
 
 def sample_space(space: elements.Space, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

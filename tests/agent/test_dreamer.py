@@ -9,9 +9,8 @@ from batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
 
 from dreamfleet.agent.contract import SlotAgent
 from dreamfleet.agent.dreamer import Dreamer
-from dreamfleet.agent.guard import NonFiniteLoss
 from dreamfleet.agent.learning import DETER, STOCH
-from dreamfleet.errors import CheckpointError, ConfigError
+from dreamfleet.errors import CheckpointError, ConfigError, NonFiniteLoss
 
 MIXED = {**IMAGE_SPACE, **OBS_SPACE}
 
@@ -23,12 +22,25 @@ def logdir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(logdir):
-    return make_config(logdir=str(logdir), dreamer__priority=True, dreamer__warmup=0)
+    return make_config(logdir=str(logdir), replay__priority=0.5, dreamer__warmup=0)
 
 
 @pytest.fixture(scope="module")
 def agent(config):
     return Dreamer(MIXED, ACT_SPACE, config)
+
+
+@pytest.fixture(scope="module")
+def start(agent):
+    return agent.save()
+
+
+@pytest.fixture
+def fresh(agent, start):
+    """The one agent, whose functions need not be compiled again, as it was before it did anything."""
+    agent.load(start)
+    agent.seed_policy(0)
+    return agent
 
 
 @pytest.fixture
@@ -37,8 +49,9 @@ def batch(config):
 
 
 @pytest.fixture(scope="module")
-def trained(agent, config):
+def trained(agent, start, config):
     """What two updates in a row return."""
+    agent.load(start)
     carry = agent.init_train(config.batch_size)
     batches = [make_batch(MIXED, ACT_SPACE, config, seed) for seed in (1, 2)]
     results = []
@@ -103,18 +116,21 @@ def test_report_gives_gradient_norms_if_asked():
     assert metrics["grad_norm/vector/actor"] == 0
 
 
-def test_slots_and_dict_form_act_alike(config, batch):
-    one, other = Dreamer(MIXED, ACT_SPACE, config), Dreamer(MIXED, ACT_SPACE, config)
-    assert isinstance(one, SlotAgent)
-    one.init_slots(6)
-    slots, is_new, obs = np.array([5, 0, 3, 6], np.int32), np.ones(4, bool), first_obs(batch)
-    carry = other.init_policy(4)
-    for _ in range(3):
-        carry, expected_acts, expected_outs = other.policy(carry, obs, "train")
-        acts, outs = one.policy_slots(slots, is_new, obs, "train")
+def test_slots_and_dict_form_act_alike(fresh, batch):
+    assert isinstance(fresh, SlotAgent)
+    first, later = first_obs(batch), {**first_obs(batch), "is_first": np.zeros(4, bool)}
+    carry, expected = fresh.init_policy(4), []
+    for obs in (first, later, later):
+        carry, acts, outs = fresh.policy(carry, obs, "train")
+        expected.append((acts, outs))
+    fresh.seed_policy(0)
+    fresh.init_slots(6)
+    slots, is_new = np.array([5, 0, 3, 6], np.int32), np.ones(4, bool)
+    for obs, (expected_acts, expected_outs) in zip((first, later, later), expected, strict=True):
+        acts, outs = fresh.policy_slots(slots, is_new, obs, "train")
         assert acts.keys() == {"choice", "move"}
         jax.tree.map(np.testing.assert_array_equal, (acts, outs), (expected_acts, expected_outs))
-        is_new, obs = np.zeros(4, bool), {**obs, "is_first": np.zeros(4, bool)}
+        is_new = np.zeros(4, bool)
 
 
 def test_a_new_episode_forgets_the_one_before(agent, batch):
@@ -147,23 +163,24 @@ def test_nothing_is_compiled_in_steady_state(agent, config, trained, caplog):
     assert [r.message for r in caplog.records if "ompil" in r.message] == []
 
 
-def test_save_and_load_continue_exactly(config, batch):
-    one, other = Dreamer(MIXED, ACT_SPACE, config), Dreamer(MIXED, ACT_SPACE, config.update(seed=5))
-    carry, _, _ = one.train(one.init_train(4), batch)
-    saved = one.save()
+def test_save_and_load_continue_exactly(fresh, config, batch):
+    fresh.train(fresh.init_train(4), batch)
+    saved, results = fresh.save(), []
     assert all(isinstance(value, np.ndarray) for value in saved.values())
     assert "model/rssm/gates/kernel" in saved
-    other.load(saved)
-    for agent in (one, other):
-        carry = agent.init_train(4)
+    for _ in range(2):
+        carry = fresh.init_train(4)
         for seed in (3, 4):
-            carry, _, _ = agent.train(carry, make_batch(MIXED, ACT_SPACE, config, seed))
-    jax.tree.map(np.testing.assert_array_equal, one.save(), other.save())
+            carry, _, _ = fresh.train(carry, make_batch(MIXED, ACT_SPACE, config, seed))
+        results.append(fresh.save())
+        fresh.load(saved)
+    jax.tree.map(np.testing.assert_array_equal, *results)
+    assert (results[0]["model/rssm/gates/kernel"] != saved["model/rssm/gates/kernel"]).any()
 
 
-def test_parts_can_be_loaded(agent, config):
-    saved = Dreamer(MIXED, ACT_SPACE, config.update(seed=7)).save()
-    before = agent.save()
+def test_parts_can_be_loaded(fresh):
+    agent, before = fresh, fresh.save()
+    saved = {name: value + np.ones((), value.dtype) for name, value in before.items()}
     agent.load(saved, "model/(encoder|rssm)/")
     for name, value in agent.save().items():
         source = saved if re.match("model/(encoder|rssm)/", name) else before
@@ -176,9 +193,8 @@ def test_parts_can_be_loaded(agent, config):
         agent.load({}, None)
 
 
-def test_a_loss_that_is_not_finite_stops_training(config, batch, logdir):
-    agent = Dreamer(MIXED, ACT_SPACE, config)
-    good = agent.save()
+def test_a_loss_that_is_not_finite_stops_training(fresh, batch, logdir):
+    agent, good = fresh, fresh.save()
     batch["vector"][1, 3] = np.nan
     carry, _, _ = agent.train(agent.init_train(4), batch)
     with pytest.raises(NonFiniteLoss, match=r"loss .* is not finite at update 1 .*vector=nan"):
@@ -190,8 +206,8 @@ def test_a_loss_that_is_not_finite_stops_training(config, batch, logdir):
     assert all(np.isfinite(value).all() for value in good.values())
 
 
-def test_acting_uses_the_parameters_of_finished_updates(config, batch):
-    agent = Dreamer(MIXED, ACT_SPACE, config)
+def test_acting_uses_the_parameters_of_finished_updates(fresh, batch):
+    agent = fresh
     obs, carry = first_obs(batch), agent.init_train(4)
 
     def deter():

@@ -120,7 +120,9 @@ def test_tensorboard_without_its_package(refusal, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboardX" else real(name))
     message = refusal({"logger.outputs": ["jsonl", "tensorboard"]})
-    assert "needs the package tensorboardX, which is not installed; run pip install 'dreamfleet[tensorboard]'" in message
+    assert (
+        "needs the package tensorboardX, which is not installed; run pip install 'dreamfleet[tensorboard]'" in message
+    )
 
 
 def test_logdir_is_left_as_it_was(tmp_path):

@@ -1,0 +1,104 @@
+"""`dreamfleet eval`: lets a trained agent play and says how well it does, and how sure that is."""
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from dreamfleet.commands.modules import check_modules
+from dreamfleet.errors import ConfigError
+
+FLAGS = ("episodes", "envs", "checkpoint", "json")
+
+EXAMPLES = """\
+examples:
+  dreamfleet eval ~/logdir/cartpole
+  dreamfleet eval ~/logdir/cartpole --episodes 100 --json
+  dreamfleet eval ~/logdir/cartpole --checkpoint step-000000020000-0003 --dreamer.greedy_eval True
+  dreamfleet eval ~/logdir/cartpole --task mine:HarderCartPole --seed 7
+
+The config is the one of the run; --task and any other option of it can be changed, as in `dreamfleet train`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the run and how to play."""
+    parser.usage = "dreamfleet eval LOGDIR [--episodes N] [--envs K] [--checkpoint PATH] [--json] [--KEY VALUE ...]"
+    parser.epilog = EXAMPLES
+    add_run_arguments(parser)
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="episodes to play (default 20)")
+    parser.add_argument("--envs", type=int, default=8, metavar="K", help="environments to play in (default 8)")
+    parser.add_argument("--json", action="store_true", help="print everything, also each score, as JSON")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares LOGDIR and `--checkpoint`, which every command that uses a trained agent has."""
+    parser.add_argument("logdir", metavar="LOGDIR", help="log directory of a run")
+    parser.add_argument("--checkpoint", metavar="PATH", help="checkpoint, by path or by its name (default: the newest)")
+
+
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    """Plays in this process and prints the statistics."""
+    for key in ("episodes", "envs"):
+        if getattr(args, key) < 1:
+            raise ConfigError(key, getattr(args, key), "is too few", "give at least 1")
+    from dreamfleet.launch.saved import load_run, make_eval_env, make_trained_agent
+    from dreamfleet.results.rollout import Rollout, play
+
+    saved = load_run(args.logdir, words, args.checkpoint, FLAGS)
+    check_modules(saved.config, "agent", "task")
+    # Environments print what they like; standard output is for the result.
+    with contextlib.redirect_stdout(sys.stderr):
+        agent = make_trained_agent(saved)
+        with Rollout(agent, make_eval_env(saved.config), min(args.envs, args.episodes)) as rollout:
+            played = []
+            for episode in play(rollout, args.episodes):
+                played.append(episode)
+                _show_progress(played, args.episodes)
+    result = _result(saved, played)
+    print(json.dumps(result, indent=2) if args.json else _format(result))
+    return 0
+
+
+def _show_progress(played: list, total: int) -> None:
+    if sys.stderr.isatty():
+        mean = np.mean([episode.score for episode in played])
+        end = "\n" if len(played) == total else ""
+        print(f"\r{len(played)}/{total} episodes, mean score {mean:.1f} ", end=end, file=sys.stderr, flush=True)
+
+
+def _result(saved: Any, played: list) -> dict[str, Any]:
+    from dreamfleet.results.statistics import summarize
+
+    scores = [episode.score for episode in played]
+    stats = sorted({name for episode in played for name in episode.stats})
+    return {
+        "logdir": saved.config.flat["logdir"],
+        "checkpoint": saved.checkpoint.name,
+        "step": saved.checkpoint.step,
+        "task": saved.config.flat["task"],
+        "episodes": len(played),
+        **{name: estimate._asdict() for name, estimate in summarize(scores).items()},
+        "std": float(np.std(scores)),
+        "min": min(scores),
+        "max": max(scores),
+        "length": float(np.mean([episode.length for episode in played])),
+        "scores": scores,
+        "lengths": [episode.length for episode in played],
+        "stats": {name: float(np.mean([e.stats[name] for e in played if name in e.stats])) for name in stats},
+    }
+
+
+def _format(result: dict[str, Any]) -> str:
+    lines = [
+        f"{result['task']} | {result['episodes']} episodes | step {result['step']:,} ({result['checkpoint']})",
+        f"{'score':<8}{'value':>10}   95 % interval",
+    ]
+    for name, title in (("mean", "mean"), ("median", "median"), ("iqm", "IQM")):
+        estimate = result[name]
+        lines.append(f"{title:<8}{estimate['value']:>10,.2f}   {estimate['low']:,.2f} to {estimate['high']:,.2f}")
+    spread = f"standard deviation {result['std']:,.2f}, mean length {result['length']:,.1f}"
+    lines.append(f"scores from {result['min']:,.2f} to {result['max']:,.2f}, {spread}")
+    return "\n".join(lines)

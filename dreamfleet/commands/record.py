@@ -1,0 +1,123 @@
+"""`dreamfleet record`: films episodes of a trained agent, and its world model's dreams beside the truth."""
+
+import argparse
+import contextlib
+import functools
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dreamfleet.commands.eval import add_run_arguments
+from dreamfleet.commands.modules import check_modules
+from dreamfleet.errors import ConfigError
+
+FLAGS = ("episodes", "dreams", "formats", "fps", "max-frames", "out", "checkpoint")
+FORMATS = ("mp4", "gif")
+DREAM_SLOWDOWN = 3  # they are short, and there is more to compare in them
+
+EXAMPLES = """\
+examples:
+  dreamfleet record ~/logdir/cartpole
+  dreamfleet record ~/logdir/crafter --episodes 3 --dreams 6 --report_length 64 --formats mp4
+  dreamfleet record ~/logdir/crafter --episodes 0 --out dreams/
+
+An episode is shown as the environment renders itself, else as the image that the agent observes. A dream is a video in
+the agent's report: Dreamer sees the first half of a sequence of report_length steps, and only the actions of the other.
+The truth is at the top, the dream below it, and under both their difference; sequences are side by side.
+Needs the extra video: pip install 'dreamfleet[video]'."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the run, what to film and how to write it."""
+    parser.usage = (
+        "dreamfleet record LOGDIR [--episodes N] [--dreams N] [--formats mp4 gif] [--fps N] [--max-frames N]"
+        " [--out DIR] [--checkpoint PATH] [--KEY VALUE ...]"
+    )
+    parser.epilog = EXAMPLES
+    add_run_arguments(parser)
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="episodes to film (default 1)")
+    parser.add_argument(
+        "--dreams", type=int, default=4, metavar="N", help="dreams side by side, 0 for none (default 4)"
+    )
+    parser.add_argument("--formats", nargs="+", default=FORMATS, metavar="NAME", help="mp4, gif or both (default both)")
+    parser.add_argument("--fps", type=float, default=30.0, metavar="N", help="frames a second (default 30)")
+    parser.add_argument("--max-frames", type=int, default=1000, metavar="N", help="frames of an episode (default 1000)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default LOGDIR/videos/CHECKPOINT)")
+
+
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    """Films in this process and names the files."""
+    _check(args)
+    from dreamfleet.launch.saved import load_run, make_trained_agent
+    from dreamfleet.results.extras import load_extra
+
+    for module in ("av", "PIL.Image"):
+        load_extra(module, "video", "record")
+    saved = load_run(args.logdir, words, args.checkpoint, FLAGS)
+    check_modules(saved.config, "agent", "task")
+    out = (args.out or Path(saved.config.flat["logdir"]) / "videos" / saved.checkpoint.name).expanduser()
+    say = functools.partial(print, file=sys.stdout, flush=True)
+    # Environments print what they like; standard output is for the result.
+    with contextlib.redirect_stdout(sys.stderr):
+        agent = make_trained_agent(saved)
+        if args.episodes:
+            _film_episodes(args, saved.config, agent, out, say)
+        if args.dreams:
+            _film_dreams(args, saved.config, agent, out, say)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    least = {"episodes": 0, "dreams": 0, "max_frames": 1}
+    for key, number in least.items():
+        if getattr(args, key) < number:
+            raise ConfigError(key.replace("_", "-"), getattr(args, key), "is too few", f"give at least {number}")
+    if not 1 <= args.fps <= 240:
+        raise ConfigError("fps", args.fps, "is no rate to watch at", "give 1 to 240")
+    for name in args.formats:
+        if name not in FORMATS:
+            raise ConfigError("formats", name, "is unknown", f"choose from {', '.join(FORMATS)}")
+    if not args.episodes and not args.dreams:
+        raise ConfigError("dreams", 0, "leaves nothing to film beside --episodes 0", "set one of them to 1 or more")
+
+
+def _film_episodes(args: argparse.Namespace, config: Any, agent: Any, out: Path, say: Callable) -> None:
+    from dreamfleet.envs.rendering import WithFrame
+    from dreamfleet.launch.saved import make_eval_env
+    from dreamfleet.results.films import film_episodes
+    from dreamfleet.results.rollout import Rollout
+    from dreamfleet.results.video import Video
+
+    def make_video(index: int) -> Video:
+        return Video(out / f"episode_{index:03d}", args.formats, args.fps)
+
+    make = make_eval_env(config, render=True)
+    with Rollout(agent, lambda index: WithFrame(make(index), config.task), 1) as rollout:
+        for filmed in film_episodes(rollout, args.episodes, make_video, args.max_frames):
+            shown = f", the first {filmed.video.frames:,} shown" if filmed.video.frames < filmed.length else ""
+            for file in filmed.video.files:
+                say(f"{file}: score {filmed.score:,.1f}, {filmed.length:,} frames{shown}")
+
+
+def _film_dreams(args: argparse.Namespace, config: Any, agent: Any, out: Path, say: Callable) -> None:
+    from dreamfleet.launch.saved import make_eval_env
+    from dreamfleet.results.films import film_report
+    from dreamfleet.results.rollout import Rollout
+    from dreamfleet.results.video import Video
+
+    with Rollout(agent, make_eval_env(config), args.dreams) as rollout:
+        if not rollout.has_images:
+            say(f"no dreams: {config.task} has no image to observe, so there is nothing to draw")
+            return
+        videos = film_report(agent, rollout, config.report_length + config.replay_context)
+    if not videos:
+        say(f"no dreams: there are no videos in the report of {config.agent}")
+    for name, frames in videos.items():
+        stem = re.sub(r"[^\w.-]+", "_", f"dream_{name.removeprefix('open_loop/')}")
+        with Video(out / stem, args.formats, args.fps / DREAM_SLOWDOWN) as video:
+            for frame in frames:
+                video.add(frame)
+        for file in video.files:
+            say(f"{file}: {args.dreams} dreams of {len(frames)} frames")

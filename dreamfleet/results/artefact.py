@@ -1,0 +1,126 @@
+"""Writes an exported policy: JSON, arrays, a serialised program and the file that loads them; nothing is pickled.
+
+policy.json      spaces and what the policy is of          arrays.npz      weights and the state to begin with
+program.bin      the function, as jax.export writes it     load_policy.py  `load(path)`, for which this is all it needs
+vendor/          the package flatbuffers, with which JAX reads program.bin and which it does not bring itself
+"""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import elements
+import numpy as np
+
+from dreamfleet.agent.program import FORMAT, PolicyProgram
+from dreamfleet.errors import ConfigError
+from dreamfleet.results.extras import load_extra
+
+NAMES = ("policy.json", "arrays.npz", "program.bin", "load_policy.py")
+VENDORED = "flatbuffers"
+
+
+def write_artefact(
+    out: Path, program: PolicyProgram, obs_space: Mapping, act_space: Mapping, details: Mapping[str, Any]
+) -> int:
+    """Writes a directory, or one file if `out` ends in .zip, in one piece; returns its size in bytes.
+
+    `details` are added to policy.json. Something else at `out` is refused, an earlier export is replaced.
+    """
+    check_target(out)
+    files = dict(_files(program, obs_space, act_space, details))
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".zip":
+            with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, data in files.items():
+                    archive.writestr(name, data)
+        else:
+            for name, data in files.items():
+                (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                (draft / name).write_bytes(data)
+            shutil.rmtree(out, ignore_errors=True)
+        draft.replace(out)
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}: {error.filename})"
+        raise ConfigError("out", str(out), reason, "choose a place that you may write to") from None
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+    return sum(map(len, files.values()))
+
+
+def check_target(out: Path) -> None:
+    """Refuses to write where something else is."""
+    is_empty = out.is_dir() and not any(out.iterdir())
+    is_export = out.is_dir() and all((out / name).is_file() for name in NAMES)
+    if out.suffix == ".zip" and not out.is_dir():
+        return
+    if out.exists() and not is_empty and not is_export:
+        raise ConfigError("out", str(out), "is there already and is not an export", "choose another name")
+
+
+def _files(
+    program: PolicyProgram, obs_space: Mapping, act_space: Mapping, details: Mapping[str, Any]
+) -> Iterator[tuple[str, bytes]]:
+    arrays = {f"weights/{name}": array for name, array in program.weights.items()}
+    arrays |= {f"carry/{name}": array for name, array in program.carry.items()}
+    spec = {
+        "format": FORMAT,
+        **details,
+        "dreamfleet": importlib.metadata.version("dreamfleet"),
+        "jax": importlib.metadata.version("jax"),
+        "platforms": program.platforms,
+        "seed": program.seed,
+        "inputs": program.obs_keys,
+        "obs_space": {name: _describe(space) for name, space in obs_space.items()},
+        "act_space": {name: _describe(space) for name, space in act_space.items()},
+        "arrays": {name: array.dtype.name for name, array in arrays.items()},
+    }
+    yield "policy.json", json.dumps(spec, indent=2).encode()
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{name: _plain(array) for name, array in arrays.items()})
+    yield "arrays.npz", buffer.getvalue()
+    yield "program.bin", program.serialized
+    yield "load_policy.py", _loader().read_bytes()
+    yield from _vendored()
+
+
+def _plain(array: np.ndarray) -> Any:
+    """Types that NumPy's files do not know, such as bfloat16, as unsigned integers of their size."""
+    return array if array.dtype.isbuiltin else array.view(f"uint{8 * array.dtype.itemsize}")
+
+
+def _describe(space: elements.Space) -> dict[str, Any]:
+    return {"dtype": space.dtype.name, "shape": list(space.shape), "low": _bound(space.low), "high": _bound(space.high)}
+
+
+def _bound(values: Any) -> Any:
+    """One number where all are the same, and None for no bound."""
+    flat = np.asarray(values).ravel().tolist()
+    limits = [value if np.isfinite(value) else None for value in flat]
+    return limits[0] if len(set(limits)) == 1 else np.asarray(limits, object).reshape(np.shape(values)).tolist()
+
+
+def _loader() -> Path:
+    # Found without an import: that would load JAX, which nothing here needs.
+    spec = importlib.util.find_spec("dreamfleet.agent")
+    assert spec is not None and spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "load_policy.py"
+
+
+def _vendored() -> Iterator[tuple[str, bytes]]:
+    """The sources of the package that is brought along, with its metadata, which have its licence."""
+    load_extra(VENDORED, "export", "export")
+    for file in importlib.metadata.files(VENDORED) or ():
+        if file.suffix == ".py" or file.name == "METADATA" or "LICENSE" in file.name.upper():
+            yield f"vendor/{file.as_posix()}", file.read_binary()
