@@ -4,7 +4,7 @@ BIN := .venv/bin
 .PHONY: demo venv test test-all check lint types bench clean
 
 demo: venv
-	$(BIN)/dreamfleet train --preset cartpole --logdir logdir/demo
+	$(BIN)/dreamfleet train --preset tiny cartpole --duration 840 --logdir logdir/demo
 
 venv: .venv/installed
 

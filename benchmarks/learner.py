@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.report import Case, finish, parse_args
+from dreamfleet.launch.combined import agent_environ
 
 REFERENCE_MATMUL_MS = 107.0
 # case: size, kind of observation, milliseconds of the reference on a machine whose matmul takes the time above
@@ -23,13 +24,6 @@ TRAIN = {
 }
 POLICY_REFERENCE_MS = 2.9
 BATCH, LENGTH = 16, 64
-# As the launcher gives them to the agent process: they act only at exec.
-MEMORY = {
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
 
 
 def main() -> None:
@@ -71,7 +65,8 @@ def measure(repeats: int, only: list[str] | None) -> list[Case]:
 def run_child(size: str, kind: str, cache: str, repeats: int) -> dict[str, float]:
     """Measures one agent in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.learner", "--repeats", str(repeats), "--child", size, kind, cache]
-    environ = {**os.environ, **MEMORY, "STARTED": str(time.time())}
+    # Settings of the allocator act only at exec: the launcher gives the same to the agent's process.
+    environ = {**os.environ, **agent_environ(), "STARTED": str(time.time())}
     result = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(result.stdout.splitlines()[-1])
 
@@ -82,11 +77,10 @@ def measure_agent(size: str, kind: str, cache: str, repeats: int) -> dict[str, f
     import numpy as np
 
     from dreamfleet.agent.dreamer import Dreamer
-    from dreamfleet.config import config_args, load_config
+    from dreamfleet.config import agent_settings, load_config
 
     options = {"dreamer.size": size, "batch_size": BATCH, "batch_length": LENGTH, "jax.cache": cache}
-    config = load_config(options)
-    config = elements.Config({**config_args(config), "dreamer": config.dreamer, "jax": config.jax})
+    config = agent_settings(load_config(options))
     spaces = {"vector": elements.Space(np.float32, (24,)), "image": elements.Space(np.uint8, (64, 64, 3))}
     flags = {key: elements.Space(bool) for key in ("is_first", "is_last", "is_terminal")}
     obs_space = {kind: spaces[kind], "reward": elements.Space(np.float32), **flags}

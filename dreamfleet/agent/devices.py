@@ -33,6 +33,14 @@ def compiler_options() -> dict[str, Any]:
     return {}
 
 
+def policy_options() -> dict[str, Any]:
+    """Options for the policy's compilations."""
+    if jax.default_backend() == "cpu":
+        # One thread: what is given to the pool of threads waits there for the work of an update.
+        return {**compiler_options(), "xla_cpu_multi_thread_eigen": False}
+    return compiler_options()
+
+
 class Placement:
     """The devices that train and the one that acts, and how arrays lie on them."""
 
@@ -59,6 +67,13 @@ class Placement:
     @property
     def whole(self) -> NamedSharding:
         return NamedSharding(self._mesh, PartitionSpec())
+
+    def to_policy(self, leaf: jax.Array) -> jax.Array:
+        """The array on the device that acts: the same memory where that device also trains and has all of it."""
+        devices = list(self._mesh.devices)
+        if self.policy_device in devices and leaf.is_fully_replicated:
+            return leaf.addressable_data(devices.index(self.policy_device))
+        return jax.device_put(leaf, self.policy_device)
 
     def params(self, tree: Any) -> Any:
         """The sharding of each parameter or statistic: whole, or split along its largest axis that can be."""

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dreamfleet import lifecycle
-from dreamfleet.agent import acting, devices, learning, reporting
+from dreamfleet.agent import acting, devices, exporting, learning, reporting
 from dreamfleet.agent.contract import Batch
 from dreamfleet.agent.guard import check_finite
 from dreamfleet.agent.model import Model
 from dreamfleet.agent.names import count_parameters, named_leaves, pick_leaves, replace_leaves
+from dreamfleet.agent.program import PolicyProgram
 from dreamfleet.agent.spaces import NOT_OBSERVED, action_fields
 from dreamfleet.errors import ConfigError
 
@@ -47,6 +48,7 @@ class Dreamer:
         self.obs_space = obs_space
         self._config = config.dreamer
         self._context = config.replay_context
+        self._has_priority = config.replay.priority > 0
         self._logdir = Path(config.logdir)
         self._placement = devices.Placement(config.jax)
         if config.batch_size % self._placement.devices:
@@ -56,7 +58,8 @@ class Dreamer:
         self._train_keys = [*obs_space, *(field.key for field in action_fields(act_space)), "consec"]
         self._train_keys += [learning.DETER, learning.STOCH] if self._context else []
         self._make_state(obs_space, act_space, config)
-        self._compile(config.seed)
+        self._policy_seed = config.seed + 1
+        self._compile()
         self._calls = itertools.count()
         self._slots: acting.PolicyCarry | None = None
         self._pending: Update | None = None
@@ -123,6 +126,17 @@ class Dreamer:
         self._model, self._learning, self._pending = state["model"], state["learning"], None
         self._publish(self._model)
 
+    def seed_policy(self, number: int) -> None:
+        """Draws the policy's noise from here on from the sequence of this number, whatever was drawn before."""
+        self._calls = itertools.count((number << 16) % (1 << 31))
+
+    def export_policy(self, mode: str = "eval") -> PolicyProgram:
+        """The policy as a program that runs without this package and draws the same actions."""
+        part = acting.acting_part(self._model)
+        return exporting.export_policy(
+            part, self.obs_space, self._policy_keys, self._policy_seed, self._is_greedy(mode)
+        )
+
     def _make_state(self, obs_space: dict, act_space: dict, config: elements.Config) -> None:
         def make():
             model_key, key = jax.random.split(jax.random.key(config.seed))
@@ -132,19 +146,19 @@ class Dreamer:
         self._shardings = self._placement.params(jax.eval_shape(make))
         self._model, self._learning = jax.jit(make, out_shardings=self._shardings)()
 
-    def _compile(self, seed: int) -> None:
+    def _compile(self) -> None:
         """Wraps the functions; they are compiled when they are first called."""
         jit = functools.partial(jax.jit, compiler_options=devices.compiler_options())
         options = {"config": self._config, "context": self._context}
         batch = self._placement.batch
         self._update = jit(
-            functools.partial(learning.update, **options),
+            functools.partial(learning.update, **options, has_priority=self._has_priority),
             donate_argnums=(1, 2),
             out_shardings=(*self._shardings, batch, None, None),
         )
         self._report = jit(functools.partial(reporting.report, **options), out_shardings=(batch, None))
         structure = jax.tree.structure(acting.acting_part(self._model))
-        policy_key = np.asarray(jax.random.key_data(jax.random.key(seed + 1)))  # a constant of the program
+        policy_key = np.asarray(jax.random.key_data(jax.random.key(self._policy_seed)))  # a constant of the program
 
         def unpack(leaves, obs, call):
             key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(policy_key)), call)
@@ -160,6 +174,7 @@ class Dreamer:
             part, obs, key = unpack(leaves, obs, call)
             return acting.act_in_slots(part, slots, index, is_new, obs, key, is_greedy)
 
+        jit = functools.partial(jax.jit, compiler_options=devices.policy_options())
         self._act = jit(act, static_argnums=4)
         self._act_in_slots = jit(act_in_slots, static_argnums=6, donate_argnums=1)
 
@@ -174,7 +189,7 @@ class Dreamer:
     def _publish(self, model: Model) -> None:
         # A flat tuple: half the cost of a tree in each call.
         leaves = jax.tree.leaves(acting.acting_part(model))
-        self._acting = tuple(jax.device_put(leaves, self._placement.policy_device))
+        self._acting = tuple(self._placement.to_policy(leaf) for leaf in leaves)
 
     def _inputs(self, data: Mapping[str, Any]) -> dict[str, Any]:
         return {key: data[key] for key in self._train_keys}

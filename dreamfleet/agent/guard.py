@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dreamfleet.errors import DreamfleetError
+from dreamfleet.errors import NonFiniteLoss
 
 PREFIX = "loss/"
-
-
-class NonFiniteLoss(DreamfleetError):
-    """A loss became NaN or infinite; checkpoints written before are good."""
 
 
 def check_finite(metrics: Mapping[str, np.ndarray], data: Mapping[str, np.ndarray], logdir: Path) -> None:
@@ -30,5 +26,6 @@ def check_finite(metrics: Mapping[str, np.ndarray], data: Mapping[str, np.ndarra
     names = ", ".join(f"{name}={losses[name]}" for name in bad) or f"total={total}"
     raise NonFiniteLoss(
         f"the loss {(bad or ['total'])[0]} is not finite at update {update} ({names}); its batch is in {path}, and "
-        "the checkpoints are from before: lower dreamer.learning_rate, or look for extreme values in the observations"
+        "the checkpoints are from before: look for extreme values in the observations, or start a run from the last "
+        "checkpoint (run.from_checkpoint) with a lower dreamer.learning_rate"
     )

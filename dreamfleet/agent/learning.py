@@ -37,7 +37,9 @@ class TrainCarry(eqx.Module):
 
 
 def make_chain(config: elements.Config) -> Any:
-    return make_optimiser(config.learning_rate, config.warmup, config.clip, config.beta1, config.beta2, config.eps)
+    return make_optimiser(
+        config.learning_rate, config.warmup, config.clip, config.beta1, config.beta2, config.eps, config.decay
+    )
 
 
 def make_learning(model: Model, key: jax.Array, config: elements.Config) -> Learning:
@@ -60,6 +62,7 @@ def update(
     data: Mapping[str, jax.Array],
     config: elements.Config,
     context: int,
+    has_priority: bool,
 ) -> tuple[Model, Learning, TrainCarry, Arrays, Arrays]:
     """The next model, learning state and carry; what replay should store of each step; and metrics."""
     key, step_key = jax.random.split(jax.random.wrap_key_data(learning.seed))
@@ -78,7 +81,7 @@ def update(
         jax.tree.map(lambda x: x[:, -1], outcome.states), {f.key: data[f.key][:, -1] for f in model.actor.fields}
     )
     replay = compact(model.rssm, outcome.states)
-    if config.priority:
+    if has_priority:
         replay["priority"] = outcome.priority
     metrics = {
         **outcome.metrics,

@@ -1,20 +1,36 @@
-"""The one optimiser of all parameters: clipped by their own norm, scaled by RMS, with momentum and warm-up."""
+"""The one optimiser of all parameters: clipped by their own norm, scaled by RMS, with momentum, warm-up and decay."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+DECAYED = 0.1  # share of the step size that is left in the end
 
-def make_optimiser(learning_rate: float, warmup: int, clip: float, beta1: float, beta2: float, eps: float) -> Any:
-    """Adaptive gradient clipping, RMS scaling, momentum (both bias-corrected), linear warm-up from zero."""
+
+def make_optimiser(
+    learning_rate: float, warmup: int, clip: float, beta1: float, beta2: float, eps: float, decay: int = 0
+) -> Any:
+    """Adaptive gradient clipping, RMS scaling, momentum (both bias-corrected), and a step size by `make_schedule`."""
     return optax.chain(
         clip_by_parameter_norm(clip),
         optax.scale_by_rms(beta2, eps, eps_in_sqrt=False, bias_correction=True),
         optax.ema(beta1, debias=True),
-        optax.scale_by_learning_rate(optax.linear_schedule(0.0, learning_rate, warmup) if warmup else learning_rate),
+        optax.scale_by_learning_rate(make_schedule(learning_rate, warmup, decay)),
     )
+
+
+def make_schedule(learning_rate: float, warmup: int, decay: int) -> Callable[[jax.Array], jax.Array]:
+    """rate min(1, n / warmup) max(0.1, 1 - 0.9 n / decay) for update n, counted from 0; a length of 0 has no effect."""
+
+    def rate(count: jax.Array) -> jax.Array:
+        rise = jnp.minimum(1.0, count / warmup) if warmup else 1.0
+        fall = jnp.maximum(DECAYED, 1.0 - (1.0 - DECAYED) * count / decay) if decay else 1.0
+        return jnp.asarray(learning_rate * rise * fall)
+
+    return rate
 
 
 def clip_by_parameter_norm(clip: float, floor: float = 1e-3) -> optax.GradientTransformation:

@@ -71,5 +71,4 @@ def reset_action(env: Env) -> Act:
 
 def draw(env: Any) -> np.ndarray | None:
     """What an environment shows to people at the moment, if it can."""
-    render = getattr(env, "render", None)
-    return render() if callable(render) else None
+    return env.render() if callable(getattr(env, "render", None)) else None
