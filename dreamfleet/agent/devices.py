@@ -70,9 +70,10 @@ class Placement:
 
     def to_policy(self, leaf: jax.Array) -> jax.Array:
         """The array on the device that acts: the same memory where that device also trains and has all of it."""
-        devices = list(self._mesh.devices)
-        if self.policy_device in devices and leaf.is_fully_replicated:
-            return leaf.addressable_data(devices.index(self.policy_device))
+        if leaf.is_fully_replicated:
+            for shard in leaf.addressable_shards:
+                if shard.device == self.policy_device:
+                    return shard.data
         return jax.device_put(leaf, self.policy_device)
 
     def params(self, tree: Any) -> Any:

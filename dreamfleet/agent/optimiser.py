@@ -1,6 +1,5 @@
 """The one optimiser of all parameters: clipped by their own norm, scaled by RMS, with momentum, warm-up and decay."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,10 +21,11 @@ def make_optimiser(
     )
 
 
-def make_schedule(learning_rate: float, warmup: int, decay: int) -> Callable[[jax.Array], jax.Array]:
+def make_schedule(learning_rate: float, warmup: int, decay: int) -> optax.Schedule:
     """rate min(1, n / warmup) max(0.1, 1 - 0.9 n / decay) for update n, counted from 0; a length of 0 has no effect."""
 
-    def rate(count: jax.Array) -> jax.Array:
+    def rate(count: jax.typing.ArrayLike) -> jax.Array:
+        count = jnp.asarray(count)
         rise = jnp.minimum(1.0, count / warmup) if warmup else 1.0
         fall = jnp.maximum(DECAYED, 1.0 - (1.0 - DECAYED) * count / decay) if decay else 1.0
         return jnp.asarray(learning_rate * rise * fall)

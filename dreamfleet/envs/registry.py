@@ -121,7 +121,7 @@ def _load_attribute(task: str) -> Callable:
 def _call(
     factory: Callable,
     seed: int,
-    render: bool = False,
+    render: bool,
     size: int = DEFAULT_SIZE,
     repeat: int = 1,
     length: int = 0,

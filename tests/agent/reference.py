@@ -87,7 +87,7 @@ class Reference:
         self.config = load_config(overrides).dreamer
         self.obs_space = {key: self._space(f"obs/{key}", 2) for key in self.under("obs/")}
         self.act_space = {key: self._space(f"prevact/{key}", 2) for key in self.under("prevact/")}
-        model = Model(jax.random.key(0), self.obs_space, self.act_space, self.config)
+        model = jax.eval_shape(lambda: Model(jax.random.key(0), self.obs_space, self.act_space, self.config))
         self.loaded: set[str] = set()
         self.model = self._load(model, "")
         self.slow_critic = self._load(self.model.critic, "slow_critic/")

@@ -116,8 +116,11 @@ def test_report_gives_gradient_norms_if_asked():
     assert metrics["grad_norm/vector/actor"] == 0
 
 
+def test_the_actor_finds_the_slot_form(agent):
+    assert isinstance(agent, SlotAgent)
+
+
 def test_slots_and_dict_form_act_alike(fresh, batch):
-    assert isinstance(fresh, SlotAgent)
     first, later = first_obs(batch), {**first_obs(batch), "is_first": np.zeros(4, bool)}
     carry, expected = fresh.init_policy(4), []
     for obs in (first, later, later):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from batches import ACT_SPACE, OBS_SPACE, make_batch, make_config
+from batches import ACT_SPACE, OBS_SPACE, make_batch, make_config, random_module
 
 from dreamfleet.agent.learning import initial_carry, make_learning, split_context
 from dreamfleet.agent.losses import actor_loss, critic_loss, latent_losses
@@ -14,11 +14,16 @@ from dreamfleet.agent.rssm import State
 from dreamfleet.nn.distributions import Bernoulli, BoundedNormal, Categorical, TwoHot, symlog_error
 
 KEY = jax.random.key(0)
+NAMES = ("dyn", "rep", "vector", "token", "reward", "cont", "policy", "value", "replay_value")
 WORLD = ("encoder", "rssm", "decoder", "reward", "cont")
 
 
 def normal(*shape, seed=0):
     return jax.random.normal(jax.random.key(seed), shape)
+
+
+def make_model(config, **options):
+    return random_module(lambda: Model(KEY, OBS_SPACE, ACT_SPACE, config), **options)
 
 
 TARGET = 3 * normal(4, seed=1)
@@ -61,11 +66,11 @@ def test_gradients_are_finite_differences(name):
 
 def test_gradients_of_the_networks_are_finite_differences():
     """Encoder, recurrence and decoder together, without the sampling that has no derivative."""
-    model = Model(KEY, OBS_SPACE, ACT_SPACE, make_config().dreamer)
+    config = make_config().dreamer
+    model, direction = make_model(config), make_model(config, scale=0.1, seed=1)
     batch = {key: value[:, 0] for key, value in make_batch(OBS_SPACE, ACT_SPACE, make_config()).items()}
     stoch = model.rssm.initial((4,)).stoch
 
-    @jax.jit
     def loss(model):
         tokens = model.encoder(batch)
         hidden = jnp.concatenate([model.rssm.deter_in(tokens @ jnp.ones((16, 32))), tokens, tokens], -1)
@@ -73,10 +78,14 @@ def test_gradients_of_the_networks_are_finite_differences():
         losses = model.decoder.losses(State(deter, stoch), batch)
         return losses["vector"].sum() + losses["token"].sum()
 
-    direction = jax.tree.map(lambda x: 0.1 * normal(*x.shape, seed=5), model)
-    ends = [loss(jax.tree.map(lambda x, d, s=sign: x + s * 1e-2 * d, model, direction)) for sign in (1.0, -1.0)]
-    ours = sum(jax.tree.leaves(jax.tree.map(lambda g, d: (g * d).sum(), jax.grad(loss)(model), direction)))
-    np.testing.assert_allclose(ours, (ends[0] - ends[1]) / 2e-2, rtol=2e-2)
+    @jax.jit
+    def compare(model, direction):
+        ends = [loss(jax.tree.map(lambda x, d, s=sign: x + s * 1e-2 * d, model, direction)) for sign in (1.0, -1.0)]
+        products = jax.tree.map(lambda g, d: (g * d).sum(), jax.grad(loss)(model), direction)
+        return sum(jax.tree.leaves(products)), (ends[0] - ends[1]) / 2e-2
+
+    ours, expected = compare(model, direction)
+    np.testing.assert_allclose(ours, expected, rtol=2e-2)
 
 
 @pytest.fixture(scope="module")
@@ -85,27 +94,28 @@ def gradient_norms():
 
     def compute(**options):
         config = make_config(**{f"dreamer__{key}": value for key, value in options.items()})
-        model = Model(KEY, OBS_SPACE, ACT_SPACE, config.dreamer)
-        # Output layers that are zero at first let nothing through.
-        model = jax.tree.map(lambda x: x + 0.05 * normal(*x.shape), model)
-        learning = make_learning(model, KEY, config.dreamer)
         batch = make_batch(OBS_SPACE, ACT_SPACE, config)
-        start, obs, actions = split_context(model, initial_carry(model, config.batch_size), batch, 1)
+        model = make_model(config.dreamer)
+        learning = random_module(lambda: make_learning(model, KEY, config.dreamer))
 
         @jax.jit
-        def norms(model):
-            def losses(model):
+        def norms(model, weights):
+            start, obs, actions = split_context(model, initial_carry(model, config.batch_size), batch, 1)
+
+            def weighted(model):
                 inputs = (learning.slow_critic, learning.norms, start, obs, actions, KEY)
-                return objective(model, *inputs, config.dreamer)[1].losses
+                losses = objective(model, *inputs, config.dreamer)[1].losses
+                return sum(weights[name] * losses[name] for name in NAMES)
 
-            gradients = jax.jacrev(losses)(model)
-            return {
-                (loss, part): sum(jnp.abs(x).sum() for x in jax.tree.leaves(getattr(gradients[loss], part)))
-                for loss in gradients
-                for part in (*WORLD, "actor", "critic")
-            }
+            gradients = jax.grad(weighted)(model)
+            parts = (*WORLD, "actor", "critic")
+            return {part: sum(jnp.abs(x).sum() for x in jax.tree.leaves(getattr(gradients, part))) for part in parts}
 
-        return {key: float(value) for key, value in norms(model).items()}
+        return {
+            (name, part): float(norm)
+            for name in NAMES
+            for part, norm in norms(model, {other: float(other == name) for other in NAMES}).items()
+        }
 
     return compute
 

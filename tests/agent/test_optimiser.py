@@ -1,5 +1,6 @@
 """The step size over the updates of a run."""
 
+import numpy as np
 import pytest
 
 from dreamfleet.agent.optimiser import make_schedule
@@ -16,4 +17,4 @@ from dreamfleet.agent.optimiser import make_schedule
 )
 def test_schedule(warmup, decay, rates):
     schedule = make_schedule(2.0, warmup, decay)
-    assert {count: float(schedule(count)) for count in rates} == pytest.approx(rates)
+    assert {count: np.asarray(schedule(count)).item() for count in rates} == pytest.approx(rates)

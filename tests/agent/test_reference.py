@@ -37,7 +37,7 @@ def check(reference):
         np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=key)
 
     yield compare
-    worst = max(seen, key=seen.get)
+    worst = max(seen, key=lambda key: seen[key])
     print(f"\nworst relative error of {len(seen)} arrays: {seen[worst]:.1e} in {worst}")
 
 

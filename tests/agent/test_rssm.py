@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from batches import random_module
 
 from dreamfleet.agent.heads import Actor
 from dreamfleet.agent.imagination import imagination_noise, imagine
@@ -17,8 +18,7 @@ SIZES = {"deter": 16, "hidden": 6, "stoch": 3, "classes": 4, "blocks": 4, "unimi
 @pytest.fixture(scope="module", params=[1, 2])
 def rssm(request):
     layers = {"dynamics_layers": request.param, "posterior_layers": request.param, "prior_layers": 2}
-    rssm = RSSM(KEY, 5, 3, **SIZES, **layers)
-    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(KEY, x.shape), rssm)
+    return random_module(lambda: RSSM(KEY, 5, 3, **SIZES, **layers))
 
 
 def plain_core(rssm, deter, hidden):
@@ -81,7 +81,7 @@ def test_a_new_episode_sees_nothing_of_the_one_before(rssm):
 
 def test_imagining_is_predicting_with_the_actors_actions(rssm):
     fields = (Field("move", (2,), "float32"), Field("turn", (), "int32", (1,), (0,)))
-    actor = Actor(KEY, 28, fields, units=6, layers=2, scale=1.0)
+    actor = random_module(lambda: Actor(KEY, 28, fields, units=6, layers=2, scale=1.0))
     start = State(jax.random.normal(KEY, (4, 16)), jax.nn.one_hot(jnp.zeros((4, 3), int), 4).reshape(4, -1))
     noise = imagination_noise(rssm, actor, KEY, 6, 4)
     features, actions, last = imagine(rssm, actor, start, noise)

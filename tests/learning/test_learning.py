@@ -13,7 +13,7 @@ from dreamfleet.testing import PROBES
 
 pytestmark = [pytest.mark.learning, pytest.mark.distributed, pytest.mark.timeout(1800)]
 
-STEPS = {"onestep": 3000, "delayed": 6000, "memory": 10000, "continuous": 5000, "hybrid": 5000, "image": 3000}
+STEPS = {"onestep": 3000, "delayed": 6000, "memory": 10000, "continuous": 9000, "hybrid": 9000, "image": 3000}
 
 
 def train(logdir: Path, *options: str) -> list[dict]:
@@ -30,15 +30,16 @@ def test_probe(name, tmp_path):
     options = ["--batch_length", "16", "--report_length", "8", "--dreamer.learning_rate", "1e-3"]
     task = f"{probe.__module__}:{probe.__name__}"
     episodes = train(tmp_path, "--task", task, "--run.steps", str(STEPS[name]), "--run.report_every", "0", *options)
-    score = np.mean([episode["episode/score"] for episode in episodes[-100:]])
+    score = np.mean([episode["episode/score"] for episode in episodes[-200:]])
     assert score > probe.random_score + 0.8 * (probe.best_score - probe.random_score), score
 
 
 def test_cartpole_through_the_fleet(tmp_path):
-    episodes = train(tmp_path, "--task", "gym_CartPole-v1", "--run.steps", "45000")
+    episodes = train(tmp_path, "--preset", "cartpole")
     scores = [episode["episode/score"] for episode in episodes]
     means = np.convolve(scores, np.full(20, 1 / 20), "valid")
-    best = int(means.argmax())
-    step, seconds = episodes[best + 19]["step"], episodes[best + 19]["time"] - episodes[0]["time"]
-    print(f"mean of 20 episodes {means[best]:.0f} at step {step} after {seconds / 60:.1f} minutes")
-    assert means[best] >= 475
+    assert means.max() >= 475, means.max()
+    first = episodes[int((means >= 475).argmax()) + 19]
+    minutes = (first["time"] - episodes[0]["time"]) / 60
+    print(f"mean of 475 over 20 episodes at step {first['step']} after {minutes:.1f} minutes; {means[-1]:.0f} at the end")
+    assert means[-1] >= 400, means[-1]
