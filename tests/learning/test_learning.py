@@ -41,5 +41,5 @@ def test_cartpole_through_the_fleet(tmp_path):
     assert means.max() >= 475, means.max()
     first = episodes[int((means >= 475).argmax()) + 19]
     minutes = (first["time"] - episodes[0]["time"]) / 60
-    print(f"mean of 475 over 20 episodes at step {first['step']} after {minutes:.1f} minutes; {means[-1]:.0f} at the end")
+    print(f"a mean of 475 at step {first['step']} after {minutes:.1f} minutes; {means[-1]:.0f} at the end")
     assert means[-1] >= 400, means[-1]
