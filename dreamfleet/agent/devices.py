@@ -1,6 +1,7 @@
 """Where and how JAX computes: platform, compilation cache, compiler options, and the mesh that shares a batch."""
 
 import importlib.metadata
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dreamfleet.errors import ConfigError
 
+# The thread that acts gets the interpreter soon, also while another one starts an update or collects its results.
+SWITCH_INTERVAL_S = 5e-4
 MIN_SHARDED = 2**14  # smaller parameters are kept whole on every device
 AXIS = "data"
 
 
 def configure(config: elements.Config) -> None:
     """Applies the config section `jax` to this process, before its first computation."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     if config.platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(config.platform, config.platform))
     if config.cache:
@@ -31,14 +35,6 @@ def compiler_options() -> dict[str, Any]:
         # These kernels make elementwise gradients several times slower; the option is not in every release.
         return {"xla_cpu_experimental_ynn_fusion_type": ""}
     return {}
-
-
-def policy_options() -> dict[str, Any]:
-    """Options for the policy's compilations."""
-    if jax.default_backend() == "cpu":
-        # One thread: what is given to the pool of threads waits there for the work of an update.
-        return {**compiler_options(), "xla_cpu_multi_thread_eigen": False}
-    return compiler_options()
 
 
 class Placement:
@@ -67,14 +63,6 @@ class Placement:
     @property
     def whole(self) -> NamedSharding:
         return NamedSharding(self._mesh, PartitionSpec())
-
-    def to_policy(self, leaf: jax.Array) -> jax.Array:
-        """The array on the device that acts: the same memory where that device also trains and has all of it."""
-        if leaf.is_fully_replicated:
-            for shard in leaf.addressable_shards:
-                if shard.device == self.policy_device:
-                    return shard.data
-        return jax.device_put(leaf, self.policy_device)
 
     def params(self, tree: Any) -> Any:
         """The sharding of each parameter or statistic: whole, or split along its largest axis that can be."""

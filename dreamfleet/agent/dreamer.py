@@ -174,7 +174,6 @@ class Dreamer:
             part, obs, key = unpack(leaves, obs, call)
             return acting.act_in_slots(part, slots, index, is_new, obs, key, is_greedy)
 
-        jit = functools.partial(jax.jit, compiler_options=devices.policy_options())
         self._act = jit(act, static_argnums=4)
         self._act_in_slots = jit(act_in_slots, static_argnums=6, donate_argnums=1)
 
@@ -189,7 +188,7 @@ class Dreamer:
     def _publish(self, model: Model) -> None:
         # A flat tuple: half the cost of a tree in each call.
         leaves = jax.tree.leaves(acting.acting_part(model))
-        self._acting = tuple(self._placement.to_policy(leaf) for leaf in leaves)
+        self._acting = tuple(jax.device_put(leaves, self._placement.policy_device))
 
     def _inputs(self, data: Mapping[str, Any]) -> dict[str, Any]:
         return {key: data[key] for key in self._train_keys}
