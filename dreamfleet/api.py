@@ -14,7 +14,7 @@ from typing import Any
 import elements
 
 from dreamfleet.commands.modules import check_modules
-from dreamfleet.config import check_config, check_resume, load_config, save_config
+from dreamfleet.config import check_config, check_resume, load_config
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.background import BackgroundRun
 from dreamfleet.launch.run import run_config
@@ -48,7 +48,6 @@ def train(
     check_config(settings)
     check_modules(settings, *(key for key in ("agent", "task") if key not in made))
     check_resume(settings, settings.flat["logdir"])
-    save_config(settings, settings.flat["logdir"])
     return Run(settings, made.get("task"), made.get("agent"))
 
 

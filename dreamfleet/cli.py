@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from dreamfleet.errors import ConfigError, DreamfleetError
+from dreamfleet.errors import ConfigError, DreamfleetError, RunRefused
 
 # Name and summary; `dreamfleet.commands.NAME` is imported only when it is used, so that help is quick.
 COMMANDS = {
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.umask(os.umask(0o077) | 0o002)  # nobody else may write to what a run writes, whatever the user's own mask is
     try:
         return _dispatch(argv)
-    except ConfigError as error:
+    except (ConfigError, RunRefused) as error:
         return _fail(error, 2)
     except DreamfleetError as error:
         return _fail(error, 1)

@@ -8,6 +8,7 @@ DreamfleetError
 ├── CheckpointError      a checkpoint cannot be written or read
 ├── NonFiniteLoss        a loss became NaN or infinite; ends the run
 ├── RunFailed            a role spent its restart budget; carries the first cause
+│   └── RunRefused       a role could not start with its settings, as its ConfigError says
 └── RpcError             something between two processes
     ├── BadRequest       the other side sent what this side refuses
     ├── RemoteError      the handler on the other side raised; carries its role, method and traceback
@@ -61,6 +62,10 @@ class NonFiniteLoss(DreamfleetError):
 
 class RunFailed(DreamfleetError):
     """A role failed for good; the message is the first cause with its traceback."""
+
+
+class RunRefused(RunFailed):
+    """A role found a setting that cannot work before it ever ran."""
 
 
 class RpcError(DreamfleetError):

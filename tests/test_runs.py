@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import elements
 import psutil
 import pytest
 from fleet import DEADLINE_S, eventually, read_inserts
@@ -87,7 +89,8 @@ def test_run_to_the_end_and_again(start, tmp_path):
     first = start("train", *SMALL, "--steps", 400, "--logdir", logdir)
     output = finish(first)
     assert first.returncode == 0, output
-    assert "new run" in output and "400" in output
+    assert "new run" in output and "400" in output and re.search(r"\nreplay: 1,000 steps of \d+ bytes", output)
+    assert elements.Config.load(logdir / "config.yaml").run.steps == 400
     assert Checkpoints(logdir).latest() is not None
     status = json.loads((logdir / "status.json").read_text())
     assert status["state"] == "done" and not pids_of_roles(logdir)
@@ -136,6 +139,28 @@ def test_failing_environment_ends_with_its_traceback(start, tmp_path):
     assert result.returncode == 1
     assert "out of licences" in result.stderr and "broken_env.py" in result.stderr
     assert "supervisor.py" not in result.stderr, "the launcher's own traceback is of no use to the user"
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--task", "gym_NoSuch-v0"], "preflight: task='gym_NoSuch-v0' cannot be made by Gymnasium"),
+        (["--replay.capacity", 10**12], "preflight: replay.capacity=1000000000000 needs"),
+    ],
+)
+def test_what_only_an_environment_can_tell_is_refused_before_the_fleet_starts(start, tmp_path, words, part):
+    logdir = tmp_path / "run"
+    refused = start("train", *SMALL, *words, "--logdir", logdir)
+    assert part in finish(refused) and refused.returncode == 2
+    assert [path.name for path in (logdir / "logs").iterdir()] == ["preflight.log"]
+    mended = start("train", *SMALL, "--steps", 100, "--logdir", logdir)
+    assert "new run" in finish(mended) and mended.returncode == 0
+
+
+def test_platform_without_a_device_is_refused(start, tmp_path):
+    process = start("train", "--preset", "debug", "--jax.platform", "gpu", "--logdir", tmp_path)
+    assert "agent: jax.platform='gpu' has no device that JAX can use here" in finish(process)
+    assert process.returncode == 2
 
 
 def test_environments_join_from_elsewhere_with_the_key(start, tmp_path):

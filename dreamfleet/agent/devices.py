@@ -37,11 +37,19 @@ def compiler_options() -> dict[str, Any]:
     return {}
 
 
+def _local_devices(platform: str) -> list[jax.Device]:
+    try:
+        return jax.local_devices()
+    except (RuntimeError, AssertionError) as error:  # the latter where the platform's plugin is not installed
+        reason = f"has no device that JAX can use here ({error or 'its plugin is not installed'})"
+        raise ConfigError("jax.platform", platform, reason, "install JAX for it, or use auto") from error
+
+
 class Placement:
     """The devices that train and the one that acts, and how arrays lie on them."""
 
     def __init__(self, config: elements.Config):
-        devices = jax.local_devices()
+        devices = _local_devices(config.platform)
         count = config.train_devices or len(devices)
         for key, needed in (("train_devices", count), ("policy_device", config.policy_device + 1)):
             if needed > len(devices):

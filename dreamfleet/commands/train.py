@@ -7,7 +7,7 @@ from typing import Any
 import elements
 
 from dreamfleet.commands.modules import check_modules
-from dreamfleet.config import check_config, check_resume, format_config, load_config, option_help, save_config
+from dreamfleet.config import check_config, check_resume, format_config, load_config, option_help
 
 FLAGS = ("preset", "seeds", "dry-run")
 
@@ -69,7 +69,6 @@ def _check(config: Any) -> bool:
 def _train(config: Any, is_resumed: bool) -> None:
     from dreamfleet.launch.run import run_config
 
-    save_config(config, config.logdir)
     print(_summary(config, is_resumed), flush=True)
     run_config(config)
 

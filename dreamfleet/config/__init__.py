@@ -3,7 +3,7 @@
 from dreamfleet.config.check import check_config
 from dreamfleet.config.help import option_help
 from dreamfleet.config.load import agent_settings, config_args, load_config
-from dreamfleet.config.resume import check_resume, format_config, save_config
+from dreamfleet.config.resume import check_resume, forget_config, format_config, is_saved, save_config
 from dreamfleet.config.saved import load_saved_config
 
 __all__ = [
@@ -11,7 +11,9 @@ __all__ = [
     "check_config",
     "check_resume",
     "config_args",
+    "forget_config",
     "format_config",
+    "is_saved",
     "load_config",
     "load_saved_config",
     "option_help",

@@ -67,10 +67,20 @@ def save_config(config: elements.Config, logdir: str | Path) -> Path:
     return path
 
 
+def is_saved(logdir: str | Path) -> bool:
+    """Whether a log directory holds the config of a run."""
+    return (Path(logdir) / FILENAME).exists()
+
+
+def forget_config(logdir: str | Path) -> None:
+    """Removes what `save_config` wrote, so that the directory can be used with any settings."""
+    (Path(logdir) / FILENAME).unlink(missing_ok=True)
+
+
 def check_resume(config: elements.Config, logdir: str | Path) -> bool:
     """Raises ConfigError if `logdir` holds a run that `config` cannot go on with; returns whether it holds one."""
     path = Path(logdir) / FILENAME
-    if not path.exists():
+    if not is_saved(logdir):
         return False
     saved = _with_today_keys(read_saved(path), path)
     changes = [

@@ -16,6 +16,7 @@ from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
 from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
 from dreamfleet.replay.schema import Column, Schema
+from dreamfleet.replay.segment import BLOCK_ROWS
 from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
 from dreamfleet.roles.options import sequence_length
 
@@ -77,6 +78,7 @@ def make_config_replay(config: elements.Config, mode: str) -> Store:
     """The replay for training, or a smaller one for evaluation data."""
     options, length = config.replay, sequence_length(config_args(config))
     is_train = mode == "train"
+    least = _least_capacity(config, mode)
     selection = Selection(
         uniform=options.uniform,
         recency=options.recency,
@@ -89,7 +91,8 @@ def make_config_replay(config: elements.Config, mode: str) -> Store:
     )
     return Store(
         length,
-        options.capacity if is_train else max(options.capacity // 10 or EVAL_STEPS, 2 * length),
+        options.capacity if is_train else max(options.capacity // 10 or EVAL_STEPS, 2 * length, least),
+        least=least,
         directory=replay_directory(config) / mode if options.storage == "disk" else None,
         steps=config.run.steps,
         selection=selection if is_train else None,
@@ -100,14 +103,20 @@ def make_config_replay(config: elements.Config, mode: str) -> Store:
     )
 
 
+def _least_capacity(config: elements.Config, mode: str) -> int:
+    """What the environments need to have a sequence each."""
+    envs = config.run.envs if mode == "train" else config.run.eval_envs
+    return envs * (sequence_length(config_args(config)) + BLOCK_ROWS)
+
+
 def replay_directory(config: elements.Config) -> Path:
     """Where the steps are kept on disk, with a directory each for training and evaluation."""
     return Path(config.replay.directory or f"{config.logdir}/replay").expanduser().absolute()
 
 
-def check_replay(config: elements.Config) -> str:
+def check_replay(config: elements.Config, task: Callable | None = None) -> str:
     """What the replay will take, as far as the task alone tells; raises ConfigError if not even that fits."""
-    env = make_config_env(config, 0)
+    env = make_config_env(config, 0, task)
     spaces = {**env.obs_space, **env.act_space}
     env.close()
     schema = Schema(
@@ -117,7 +126,9 @@ def check_replay(config: elements.Config) -> str:
     )
     is_disk, directory = config.replay.storage == "disk", replay_directory(config) / "train"
     room, place = (disk_room(directory), str(directory)) if is_disk else (memory_room(), "memory")
-    capacity = config.replay.capacity or choose_capacity(schema, config.run.steps, room)
+    capacity = config.replay.capacity or max(
+        choose_capacity(schema, config.run.steps, room), _least_capacity(config, "train")
+    )
     geometry = plan(schema, capacity)
     check_fit(geometry, capacity, room, place)
     size = format_bytes(geometry.total_bytes)

@@ -138,6 +138,8 @@ class Fleet:
     def explain(self) -> str:
         """Why the run failed: the first cause, with its traceback or where to look."""
         assert self.fatal is not None
+        if self.fatal.is_refusal:
+            return f"{self.fatal.role}: {self.fatal.what.removeprefix('ConfigError: ')}"
         first = min(self._causes, key=lambda cause: cause.at)
         text = f"{first.role} failed: {first.what}"
         if first.role != self.fatal.role:
@@ -170,7 +172,7 @@ class Fleet:
         role.hear(message)
         if message["kind"] == "failure":
             # Its process may take a while to end, and others may end because of it before.
-            self._causes.append(Cause(role.spec.name, message["summary"], message["traceback"], message["at"]))
+            self._causes.append(role.explain(message))
         if (overdue := message.get("overdue")) and role.life and not role.life.kill_reason:
             role.hangs += 1
             self.kill(role, overdue)
@@ -183,7 +185,7 @@ class Fleet:
         if cause not in self._causes:
             self._causes.append(cause)
         is_stopping = self.state == "stopping"
-        verdict = Verdict.GO_ON if is_stopping else role.judge()
+        verdict = Verdict.GO_ON if is_stopping else role.judge(cause)
         role.life = None
         role.enter("restarting" if verdict is Verdict.RESTART else "dead")
         is_last = all(other.state in ("dead", "done") for other in self.roles)
@@ -192,8 +194,10 @@ class Fleet:
         if is_fatal and not self.fatal:
             self.fatal = cause
         what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "going on without it"
-        text = f"{cause.what}: {what_next}\n{cause.traceback}"
-        self._on_log(role.spec.name, "error" if is_fatal else "warning", text.rstrip())
+        text = f"{cause.what}: {what_next}"
+        if cause.traceback and not cause.is_refusal:
+            text += f"\n{cause.traceback.rstrip()}"
+        self._on_log(role.spec.name, "error" if is_fatal else "warning", text)
 
     def _check(self) -> None:
         now = time.monotonic()

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable
 
 from dreamfleet import lifecycle
+from dreamfleet.errors import ConfigError
 from dreamfleet.launch.tree import kill_marked
 from dreamfleet.launch.watchdog import Watchdog
 
@@ -102,6 +103,7 @@ def run_to_end(call: Callable[[], None]) -> dict:
                 "summary": f"{type(error).__name__}: {error}"[:MAX_TEXT],
                 "traceback": traceback.format_exc()[-MAX_TEXT:],
                 "is_fatal": getattr(error, "is_fatal", False),
+                "is_refusal": isinstance(error, ConfigError),
                 "state": lifecycle.state(),
                 "at": time.monotonic(),  # comparable between processes: the clock is the machine's
             }

@@ -30,6 +30,7 @@ class Cause:
     what: str
     traceback: str
     at: float
+    is_refusal: bool = False  # of a setting, before the role ever ran
 
 
 @dataclass
@@ -92,18 +93,24 @@ class RoleRecord:
         assert life is not None, self.spec.name
         outcome = life.outcome or {"kind": "none"}
         has_returned = code == 0 or outcome["kind"] == "done"
-        what, traceback, at = life.kill_reason or describe_exit(code), "", life.handle.lost_at or now
         if outcome["kind"] == "failure":
-            what, traceback, at = outcome["summary"], outcome["traceback"], outcome["at"]
-        elif not has_returned and not life.kill_reason and now - life.last_heartbeat > 2 * HEARTBEAT_S:
+            self.exit = outcome["summary"]
+            return has_returned, self.explain(outcome)
+        what = life.kill_reason or describe_exit(code)
+        if not has_returned and not life.kill_reason and now - life.last_heartbeat > 2 * HEARTBEAT_S:
             what += f" after {now - life.last_heartbeat:.0f} s without a heartbeat"
         self.exit = what
-        return has_returned, Cause(self.spec.name, what, traceback, at)
+        return has_returned, Cause(self.spec.name, what, "", life.handle.lost_at or now)
 
-    def judge(self) -> Verdict:
+    def explain(self, failure: dict) -> Cause:
+        """What the message of a failure says; a role that has run once had settings that work."""
+        is_refusal = failure["is_refusal"] and not self.has_run
+        return Cause(self.spec.name, failure["summary"], failure["traceback"], failure["at"], is_refusal)
+
+    def judge(self, cause: Cause) -> Verdict:
         """Applies the restart policy to the death of the current incarnation; sets `restart_at` for a restart."""
         policy, life, now = self.spec.policy, self.life, time.monotonic()
-        if life and life.outcome and life.outcome.get("is_fatal"):
+        if cause.is_refusal or (life and life.outcome and life.outcome.get("is_fatal")):
             return Verdict.GIVE_UP
         if self.spec.in_thread or not policy.restart:
             return Verdict.GO_ON if self.spec.optional else Verdict.GIVE_UP

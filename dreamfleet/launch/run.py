@@ -4,18 +4,33 @@ from collections.abc import Callable
 
 import elements
 
-from dreamfleet.config import config_args
+from dreamfleet.config import config_args, forget_config, is_saved, save_config
 from dreamfleet.envs.registry import task_section
+from dreamfleet.errors import RunRefused
 from dreamfleet.launch.factories import Factories, make_factories
 from dreamfleet.launch.topology import RoleSpec
 from dreamfleet.roles.options import with_defaults
 
 
 def run_config(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> None:
-    """Trains as the config says, in parallel or serial mode, to the end of the run.
+    """Trains as the config says, which it keeps in the log directory, to the end of the run.
 
     `task` makes the environments and `agent` the agent, where the config only has a name for what cannot be imported.
     """
+    from dreamfleet.launch.preflight import check_run
+
+    is_new = not is_saved(config.logdir)
+    save_config(config, config.logdir)
+    try:
+        check_run(config, task)
+        _run(config, task, agent)
+    except RunRefused:
+        if is_new:  # what never ran does not bind the next attempt
+            forget_config(config.logdir)
+        raise
+
+
+def _run(config: elements.Config, task: Callable | None, agent: Callable | None) -> None:
     args, factories = _make_args(config), make_factories(config, task, agent)
     if config.run.mode == "serial":
         from dreamfleet.launch.serial import run_serial

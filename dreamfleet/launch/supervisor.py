@@ -12,7 +12,7 @@ from pathlib import Path
 
 import cloudpickle
 
-from dreamfleet.errors import ConfigError, RunFailed
+from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch.fleet import Fleet
 from dreamfleet.launch.record import RoleRecord
 from dreamfleet.launch.topology import RoleSpec
@@ -79,7 +79,10 @@ class Supervisor:
                 signal.signal(number, handler or signal.SIG_DFL)
 
     def run(self) -> None:
-        """Runs the fleet; returns when it is complete or was stopped, and raises RunFailed with the first cause."""
+        """Runs the fleet; returns when it is complete or was stopped, and raises RunFailed with the first cause.
+
+        It is a RunRefused if a role could not start with its settings.
+        """
         (self._logdir / "logs").mkdir(parents=True, exist_ok=True)
         fleet = Fleet(self._roles, self._logdir, self._heartbeat_timeout_s, self._on_log, self._on_status)
         self._fleet = fleet
@@ -97,7 +100,7 @@ class Supervisor:
             fleet.state = end_state
             fleet.publish()
         if fleet.fatal:
-            raise RunFailed(fleet.explain())
+            raise (RunRefused if fleet.fatal.is_refusal else RunFailed)(fleet.explain())
 
     def _stop_in_order(self, fleet: Fleet) -> None:
         """Stops the main role, which may need the others for its checkpoint, and then the others."""

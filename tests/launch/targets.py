@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dreamfleet import lifecycle
-from dreamfleet.errors import NonFiniteLoss
+from dreamfleet.errors import ConfigError, NonFiniteLoss
 
 log = logging.getLogger("dreamfleet.tests")
 
@@ -43,6 +43,20 @@ def fail(text: str) -> None:
 def fail_for_good(text: str) -> None:
     announce()
     raise NonFiniteLoss(text)
+
+
+def refuse(key: str) -> None:
+    log.info("looking at %s", key)
+    raise ConfigError(key, 0, "cannot work", "change it")
+
+
+def refuse_later(key: str, marker: str) -> None:
+    """Runs once, refuses when it is started again, and runs after that."""
+    lives = len(Path(marker).read_text()) if Path(marker).exists() else 0
+    Path(marker).write_text("x" * (lives + 1))
+    if lives == 1:
+        refuse(key)
+    serve()
 
 
 def fail_when_running(text: str) -> None:

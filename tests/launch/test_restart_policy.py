@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dreamfleet.launch.process import RoleThread
-from dreamfleet.launch.record import STABLE_S, Incarnation, RoleRecord, Verdict, describe_exit
+from dreamfleet.launch.record import STABLE_S, Cause, Incarnation, RoleRecord, Verdict, describe_exit
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 
 
@@ -30,7 +30,7 @@ def die(role: RoleRecord, ran_s: float | None) -> Verdict:
     assert role.life
     role.life.running_since = None if ran_s is None else time.monotonic() - ran_s
     role.restart_at = None
-    return role.judge()
+    return role.judge(Cause("role", "killed", "", time.monotonic()))
 
 
 def delay_s(role: RoleRecord) -> float:

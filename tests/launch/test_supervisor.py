@@ -8,7 +8,7 @@ import psutil
 import pytest
 import targets
 
-from dreamfleet.errors import ConfigError, RunFailed
+from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch import record, supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 
@@ -80,6 +80,34 @@ def test_error_that_a_restart_cannot_cure_ends_the_run(fleet):
             RoleSpec("other", targets.serve),
         )
     assert len(fleet.journal.find("main", "ready")) == 1
+
+
+def test_setting_that_cannot_work_ends_the_run_at_its_first_start(fleet):
+    with pytest.raises(RunRefused, match=r"^other: speed=0 cannot work; change it$"):
+        fleet.run(
+            RoleSpec("main", targets.serve, is_main=True),
+            RoleSpec("other", targets.refuse, ("speed",), policy=SOON, optional=True),
+        )
+    assert len(fleet.journal.find("other", "looking at")) == 1
+    assert not fleet.journal.find("other", "Traceback")
+
+
+def test_setting_of_a_role_that_has_run_is_tried_again(fleet, tmp_path):
+    """A port, for example, may still be in use by what was there before."""
+
+    def kill_first(status: dict) -> None:
+        other = status["roles"]["other"]
+        if other["state"] == "running" and other["restarts"] == 0:
+            os.kill(other["pid"], signal.SIGKILL)
+        elif other["state"] == "running":
+            fleet.open_gate()
+
+    fleet.run(
+        RoleSpec("main", targets.wait_at, (fleet.gate,), is_main=True),
+        RoleSpec("other", targets.refuse_later, ("port", str(tmp_path / "lives")), policy=SOON),
+        on_status=kill_first,
+    )
+    assert fleet.journal.find("other", "ConfigError: port=0 .*: restarting")
 
 
 def test_first_cause_is_shown_and_not_what_followed(fleet):

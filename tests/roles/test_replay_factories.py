@@ -49,6 +49,11 @@ def test_capacities(make):
     with make(**{"run.steps": 5000}) as store:
         fill(store)
         assert store.capacity == 5000
+    with make(**{"run.steps": 100, "run.envs": 8, "replay.storage": "ram"}) as store:
+        row = {"n": np.arange(8), "is_first": np.ones(8, bool), "is_last": np.zeros(8, bool)}
+        for _ in range(200):
+            store.add_many(row, range(8))
+        assert len(store) >= 8  # one sequence an environment, though the run will be shorter
     with make("eval") as store:
         assert store.capacity == 10_000
     with make("eval", **{"replay.capacity": 50_000}) as store:

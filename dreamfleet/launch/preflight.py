@@ -1,0 +1,57 @@
+"""What only an environment can tell, found out before a run starts: that it can be built, and what its replay takes.
+
+It is built in a process of its own: environments may import a lot, draw on a GPU, hang, or take the process with them.
+"""
+
+import logging
+from collections.abc import Callable
+
+import cloudpickle
+import elements
+
+from dreamfleet import lifecycle
+from dreamfleet.errors import RunFailed, RunRefused
+from dreamfleet.launch.combined import ONE_THREAD
+from dreamfleet.launch.factories import check_replay
+from dreamfleet.launch.lock import lock_logdir
+from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.launch.topology import RestartPolicy, RoleSpec
+
+ROLE = "preflight"
+
+log = logging.getLogger("dreamfleet.preflight")
+
+
+def check_run(config: elements.Config, task: Callable | None = None) -> None:
+    """Prints what the replay will take; raises RunRefused if the task or the replay cannot work.
+
+    An environment that fails otherwise may do better later, which is for the supervisor of the run to find out.
+    """
+    run = config.flat
+    if run["run.remote_envs"] or run["run.remote_replay"] or run["run.envs"] == 0:
+        return  # there are no environments, or no replay, on this machine
+    call = (config, cloudpickle.dumps(task))
+    never = RestartPolicy(restart=False)
+    spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=run["seed"])
+    with lock_logdir(run["logdir"]):
+        supervisor = Supervisor([spec], run["logdir"], on_log=_show)
+        try:
+            with supervisor.install_signals():
+                supervisor.run()
+        except RunRefused:
+            raise
+        except RunFailed:
+            pass
+    if supervisor.stop_reason:
+        raise KeyboardInterrupt
+
+
+def _check(config: elements.Config, task: bytes) -> None:
+    limit = lifecycle.Limit(config.run.env_timeout)
+    limit.begin("environment 0: construction")
+    log.info(check_replay(config, cloudpickle.loads(task)))
+
+
+def _show(role: str, level: str, text: str) -> None:
+    if role == ROLE and level == "info":
+        print(text, flush=True)
