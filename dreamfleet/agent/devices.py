@@ -37,7 +37,7 @@ def compiler_options() -> dict[str, Any]:
     return {}
 
 
-def _local_devices(platform: str) -> list[jax.Device]:
+def _local_devices(platform: str) -> list[Any]:
     try:
         return jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # the latter where the platform's plugin is not installed

@@ -23,7 +23,7 @@ from dreamfleet.roles.replay import parallel_replay
 
 ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
 LOGGER_GRACE_S = 30.0
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Large message and batch buffers are freed and allocated all the time: keep them mapped, or each costs its page faults.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",

@@ -2,16 +2,18 @@
 
 import contextlib
 import errno
+import fcntl
 import shutil
 import socket
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dreamfleet.errors import ConfigError
 
 _AUTO = "{auto}"
 _PREFIX = "dreamfleet-"
+_LOCK = "lock"  # in a directory of ours, held by the process that made it
 _IPC_LIMIT = 107  # bytes that a unix socket address holds
 
 
@@ -21,8 +23,7 @@ def resolve_addr(addr: str | int, transport: str) -> str:
     if _AUTO not in addr:
         return addr
     if addr == f"ipc:{_AUTO}" and transport == "zmq":
-        directory = tempfile.mkdtemp(prefix=_PREFIX)
-        return check_ipc(f"ipc:{directory}/s")
+        return check_ipc(f"ipc:{_make_directory()}/s")
     if addr == f"ipc:{_AUTO}":
         addr = f"localhost:{_AUTO}"
     host, _, port = addr.rpartition(":")
@@ -38,6 +39,8 @@ def remove_addr(addr: str) -> None:
     directory = Path(addr.removeprefix("ipc:")).parent
     if directory.name.startswith(_PREFIX) and directory.parent == Path(tempfile.gettempdir()):
         shutil.rmtree(directory, ignore_errors=True)
+        if lock := _locks.pop(directory, None):
+            lock.close()
 
 
 def is_ipc(addr: str) -> bool:
@@ -109,6 +112,28 @@ def cannot_listen(addr: str, error: Any) -> ConfigError:
 
 def in_use(addr: str) -> ConfigError:
     return ConfigError("addr", addr, "is in use", "stop the other process, or use {auto} for a free address")
+
+
+_locks: dict[Path, IO] = {}
+
+
+def _make_directory() -> Path:
+    """A new directory that others of our kind remove once this process is gone, as this does for them."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        if lock.parent not in _locks:
+            _remove_abandoned(lock)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    draft = directory / f".{_LOCK}"
+    _locks[directory] = draft.open("w")
+    fcntl.flock(_locks[directory], fcntl.LOCK_EX)
+    draft.rename(directory / _LOCK)  # others see it only when it is held
+    return directory
+
+
+def _remove_abandoned(lock: Path) -> None:
+    with contextlib.suppress(OSError), lock.open("r+") as file:  # that of another user cannot be opened
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _free_port(host: str) -> int:

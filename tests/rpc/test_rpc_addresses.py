@@ -2,6 +2,8 @@
 
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -21,6 +23,25 @@ def test_automatic_ipc_addresses_are_private_and_differ():
     rpc.remove_addr(one)
     rpc.remove_addr(other)
     assert not directory.exists()
+
+
+def test_directories_of_processes_that_were_killed_are_removed(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    script = "import os, dreamfleet.rpc as rpc; print(rpc.resolve_addr('ipc:{auto}', 'zmq'), flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as process:
+        assert process.stdout
+        other = Path(process.stdout.readline().strip().removeprefix("ipc:")).parent
+        own = [rpc.resolve_addr("ipc:{auto}", "zmq") for _ in range(2)]
+        assert other.parent == tmp_path and len(list(tmp_path.iterdir())) == 3, "all of them are in use"
+        process.kill()
+    assert other.exists()
+    own.append(rpc.resolve_addr("ipc:{auto}", "zmq"))
+    assert not other.exists() and len(list(tmp_path.iterdir())) == 3
+    for addr in own:
+        rpc.remove_addr(addr)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
