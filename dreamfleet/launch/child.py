@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import random
+import resource
 import signal
 import socket
 import sys
@@ -17,6 +18,8 @@ import time
 from dreamfleet.launch.lifeline import OUTCOME_PATIENCE_S, ForwardLogs, Lifeline, receive_order, run_to_end
 from dreamfleet.launch.topology import load_target
 from dreamfleet.launch.tree import TOKEN_VARIABLE, kill_marked
+
+OPEN_FILES = 1 << 16
 
 
 def main(fd: int) -> int:
@@ -35,6 +38,7 @@ def main(fd: int) -> int:
     _handle_signals(lifeline)
     # A role that wakes up lets the one that is working finish: far fewer switches where roles are more than cores.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    _allow_files()
     _set_up_output(lifeline, order)
     lifeline.start()
     return _run(lifeline, order, payload)
@@ -81,6 +85,14 @@ def _handle_signals(lifeline: Lifeline) -> None:
     signal.signal(signal.SIGTERM, terminate)
     # A process that the role forks has to end when the role terminates it.
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def _allow_files() -> None:
+    """Raises the number of files that may be open, which is low by default, as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _set_up_output(lifeline: Lifeline, order: dict) -> None:

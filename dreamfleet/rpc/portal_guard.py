@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 
 from dreamfleet.errors import BadRequest
+from dreamfleet.rpc.server import MAX_CONNECTIONS
 
 _start_method = multiprocessing.get_start_method(allow_none=True)
 import portal  # noqa: E402
@@ -99,7 +100,10 @@ class ServerSocket(portal.ServerSocket):
 
     def _accept(self, sock: Any) -> None:
         with contextlib.suppress(OSError):  # the peer was gone before it was accepted
-            super()._accept(sock)
+            if len(self.conns) >= MAX_CONNECTIONS:
+                sock.accept()[0].close()
+            else:
+                super()._accept(sock)
 
 
 def guard(socket: Any, max_bytes: int, on_refusal: Callable[..., None], on_bytes: Callable[..., None]) -> None:

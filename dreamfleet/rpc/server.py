@@ -18,6 +18,8 @@ from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Answer, Failure, Request
 from dreamfleet.rpc.methods import BatchedMethods, PlainMethod
 
+MAX_CONNECTIONS = 4096  # over TCP, where also peers without the key can open some
+
 _JOIN_S = 5.0
 
 

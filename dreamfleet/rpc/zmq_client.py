@@ -77,7 +77,7 @@ class ZmqClient(WireClient):
         with self._socket_lock:
             is_stuck = self.connected and not self._send_calls()
             while zmq_socket.has_message(self._monitor):
-                events.append(zmq_socket.read_event(self._monitor))
+                events.append(zmq_socket.read_event(self._monitor)[0])
             while zmq_socket.has_message(self._socket):
                 messages.append(zmq_socket.receive(self._socket))
             can_send = is_stuck and zmq_socket.has_room(self._socket)

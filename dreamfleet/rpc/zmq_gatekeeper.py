@@ -1,5 +1,8 @@
 """Decides who may connect to a ZeroMQ server, in a thread that sleeps unless somebody connects."""
 
+import contextlib
+import os
+import socket
 import threading
 
 import zmq
@@ -8,14 +11,18 @@ from zmq.utils import z85
 from dreamfleet.rpc import zmq_socket
 from dreamfleet.rpc.keys import KeyPair
 from dreamfleet.rpc.limited_log import LimitedLog
+from dreamfleet.rpc.server import MAX_CONNECTIONS
+
+_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq_socket.HANDSHAKE_FAILED
 
 
 class Gatekeeper:
-    """Admits only holders of the key, and logs connections that fail; ends with its context."""
+    """Admits only holders of the key, and no more connections than it can watch over; ends with its context."""
 
     def __init__(self, context: zmq.Context, server: zmq.Socket, key: KeyPair, log: LimitedLog, name: str):
         self._key, self._log = key, log
-        self._monitor = zmq_socket.make_monitor(context, server, zmq_socket.HANDSHAKE_FAILED)
+        self._connections: set[int] = set()  # descriptors
+        self._monitor = zmq_socket.make_monitor(context, server, _EVENTS)
         self._zap = context.socket(zmq.REP)
         self._zap.linger = 0
         self._zap.bind("inproc://zeromq.zap.01")  # where the library asks about every peer with a key
@@ -34,13 +41,23 @@ class Gatekeeper:
                 if self._zap in ready:
                     self._answer()
                 if self._monitor in ready:
-                    zmq_socket.read_event(self._monitor)
-                    self._log.warning("handshake", "refused a connection without our protocol or key")
+                    self._handle(*zmq_socket.read_event(self._monitor))
         except zmq.ContextTerminated:
             pass
         finally:
             self._zap.close()
             self._monitor.close()
+
+    def _handle(self, event: int, fd: int) -> None:
+        if event == zmq.EVENT_ACCEPTED and len(self._connections) >= MAX_CONNECTIONS:
+            self._log.warning("crowd", f"refused a connection, as there are {MAX_CONNECTIONS} already")
+            _hang_up(fd)
+        elif event == zmq.EVENT_ACCEPTED:
+            self._connections.add(fd)
+        elif event & zmq_socket.HANDSHAKE_FAILED:
+            self._log.warning("handshake", "refused a connection without our protocol or key")
+        else:
+            self._connections.discard(fd)
 
     def _answer(self) -> None:
         version, number, _, peer, _, mechanism, *credentials = self._zap.recv_multipart()
@@ -49,3 +66,9 @@ class Gatekeeper:
             self._log.warning("key", f"refused a peer without the key of this run ({peer.decode()})")
         status = (b"200", b"OK") if is_ours else (b"400", b"unknown key")
         self._zap.send_multipart([version, number, *status, b"", b""])
+
+
+def _hang_up(fd: int) -> None:
+    """Ends a connection that belongs to the library, which then sees that it has ended."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:  # it may be gone already
+        connection.shutdown(socket.SHUT_RDWR)

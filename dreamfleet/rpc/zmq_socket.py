@@ -26,6 +26,7 @@ _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _send, _receive, _get = BareSocket.send, BareSocket.recv, BareSocket.get
 
 _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
+_HANDSHAKE_MS = 10_000  # for a peer to prove that it has the key
 
 
 def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
@@ -35,6 +36,7 @@ def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
     socket.ipv6 = endpoint.startswith("tcp://[")
     socket.heartbeat_ivl = _HEARTBEAT_MS
     socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
+    socket.handshake_ivl = _HANDSHAKE_MS
     return socket
 
 
@@ -79,10 +81,10 @@ def has_room(socket: zmq.Socket) -> bool:
     return bool(cast(int, _get(socket, _EVENTS)) & _POLLOUT)
 
 
-def read_event(monitor: zmq.Socket) -> int:
-    """The next event of a monitor, which must have one."""
+def read_event(monitor: zmq.Socket) -> tuple[int, int]:
+    """The next event of a monitor, which must have one, and its value: a file descriptor, or an error."""
     event, _endpoint = monitor.recv_multipart(_NOBLOCK)
-    return int.from_bytes(event[:2], "little")
+    return int.from_bytes(event[:2], "little"), int.from_bytes(event[2:6], "little")
 
 
 def send(socket: zmq.Socket, frames: list[codec.Buffer]) -> None:

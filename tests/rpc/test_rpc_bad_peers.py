@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded
-from dreamfleet.rpc import wire
+from dreamfleet.rpc import portal_guard, wire, zmq_gatekeeper
 
 rng = np.random.default_rng(0)
 
@@ -48,6 +48,26 @@ def test_garbage_on_the_socket_while_an_honest_client_works(threaded_link):
                 read_to_end(raw)
             assert client.call("echo", {"size": size}).result(WAIT_S) == {"size": size}
     assert client.connections == 1
+
+
+@pytest.mark.parametrize("kind", ["zmq-tcp", "portal"])
+def test_connections_that_prove_nothing_are_limited(kind, tmp_path, monkeypatch):
+    for module in (zmq_gatekeeper, portal_guard):
+        monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
+    with contextlib.ExitStack() as stack:
+        link = make_link(kind, tmp_path, stack)
+        link.serve(echo=lambda data: data)
+        client = link.make_client()
+        assert client.call("echo", {}).result(WAIT_S) == {}
+        silent = [stack.enter_context(connect_raw(link)) for _ in range(3)]
+        for _ in range(20):
+            with connect_raw(link) as refused:
+                read_to_end(refused)
+            assert client.call("echo", {}).result(WAIT_S) == {}
+        assert client.connections == 1, "who is in is not harmed"
+        for raw in silent:
+            raw.close()
+        assert link.make_client().call("echo", {}).result(WAIT_S) == {}, "there is room again"
 
 
 @pytest.fixture
