@@ -13,7 +13,7 @@ import numpy as np
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
-from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, write_progress
+from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, read_progress, write_progress
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.options import with_defaults
 from dreamfleet.roles.wiring import load_factory, serve
@@ -29,6 +29,7 @@ def parallel_logger(make_logger: bytes | Callable, args: elements.Config) -> Non
     args = with_defaults(args)
     role = LoggerRole(load_factory(make_logger)(), args)
     role.restore(Checkpoints(args.logdir))
+    role.go_on()
     server = serve(args, "logger")
     for method, fn in role.methods().items():
         server.bind(method, fn, takes_meta=True)
@@ -113,6 +114,11 @@ class LoggerRole:
         for is_eval, scores in zip((False, True), state["scores"], strict=True):
             self._scores[is_eval].extend(scores)
         self._advance(checkpoint.step)
+
+    def go_on(self) -> None:
+        """Continues at the step last shown: a parallel run keeps the steps that came after its last checkpoint."""
+        if shown := read_progress(self._args.logdir):
+            self._advance(shown.step)
 
     def write(self) -> None:
         """Hands everything gathered since the last time to the writers."""

@@ -1,0 +1,34 @@
+"""What the logger keeps to when it, or the whole run, starts again."""
+
+import elements
+import numpy as np
+
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.roles.logger import LoggerRole
+from dreamfleet.roles.options import with_defaults
+
+
+def end_episode(role: LoggerRole, meta: dict) -> None:
+    for is_first in (True, False):
+        flags = {"is_first": is_first, "is_last": not is_first, "is_eval": False}
+        row = {"envid": np.array([0]), "reward": np.ones(1), **{k: np.array([v]) for k, v in flags.items()}}
+        role.tran(row, meta)
+
+
+def make_role(logdir) -> tuple[LoggerRole, elements.Logger, list]:
+    steps = []
+    logger = elements.Logger(elements.Counter(), [lambda summaries: steps.extend(step for step, _, _ in summaries)])
+    return LoggerRole(logger, with_defaults(elements.Config(logdir=str(logdir)))), logger, steps
+
+
+def test_steps_after_a_resume_do_not_go_back(tmp_path):
+    """The last steps of a life come after its checkpoint, and the first rows of the next do not say where they are."""
+    role, *_ = make_role(tmp_path)
+    end_episode(role, {"step": 247})
+    role.close()
+    again, logger, steps = make_role(tmp_path)
+    again.restore(Checkpoints(tmp_path))
+    again.go_on()
+    end_episode(again, {"step": 0})
+    logger.write()
+    assert steps and min(steps) == 247
