@@ -1,7 +1,7 @@
 """The rows of a store: where the next ones of each stream go, how they are committed, found again and evicted."""
 
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -162,11 +162,14 @@ class Rows:
             self._free.extend(range(first, first + self.layout.blocks))
 
     def _count_blocks(self, workers: Sequence[int]) -> int:
-        count = 0
-        for worker, rows in Counter(workers).items():
-            stream = self._streams.get(worker)
-            room = -stream.rows % BLOCK_ROWS if stream and not stream.is_broken else 0
-            count += -(-max(0, rows - room) // BLOCK_ROWS)
+        count, rooms = 0, {}  # rows that still fit into the last block of a worker
+        for worker in workers:
+            room = rooms.get(worker)
+            if room is None:
+                stream = self._streams.get(worker)
+                room = -stream.rows % BLOCK_ROWS if stream and not stream.is_broken else 0
+            count += not room
+            rooms[worker] = (room or BLOCK_ROWS) - 1
         return count
 
     def _evict(self, slot: int) -> None:
