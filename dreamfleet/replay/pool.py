@@ -39,9 +39,12 @@ class SegmentPool:
         return next(iter(self.live), self._next_serial)
 
     def adopt(self, segments: list[Segment]) -> None:
-        """Takes the newest of the segments that exist, oldest first; those without rows are not needed."""
-        self._next_serial = max((segment.serial + 1 for segment in segments), default=0)
+        """Takes the newest of the segments that exist, oldest first; those without rows are not needed.
+
+        Their serials are used again: one that is left out counts as a segment when it comes to evicting the oldest.
+        """
         used = [segment for segment in segments if segment.numbers.any()]
+        self._next_serial = used[-1].serial + 1 if used else 0
         kept = [segment for segment in used if segment.serial >= used[-1].serial + 1 - self.slots]
         for segment in segments:
             if segment in kept:

@@ -43,6 +43,18 @@ def test_streams_go_on_where_they_were(tmp_path, end, count):
         assert (numbers[:, 0] < count).any() and (numbers[:, -1] >= 10_000 + count).any()
 
 
+def test_kills_cost_no_room(tmp_path):
+    """Each leaves a segment behind that was made ahead, and no rows in it."""
+    capacity, count = 1000, 0
+    for _ in range(12):
+        store = Store(10, capacity, directory=tmp_path)
+        fill(store, 300, start=count)  # more than a segment
+        count += 300
+        abandon(store)
+    with open_store(10, capacity, directory=tmp_path) as store:
+        assert all_rows(store).keys() >= set(range(count - capacity, count))
+
+
 def test_items_keep_their_order_for_recency(tmp_path):
     with open_store(10, 1000, directory=tmp_path) as store:
         for n in range(0, 1500, 3):
