@@ -1,7 +1,8 @@
 """An agent that acts at random and learns nothing: a baseline, and load for the machinery around it."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import elements
 import numpy as np
@@ -16,8 +17,8 @@ class RandomAgent:
         self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], config: elements.Config
     ):
         self.obs_space = obs_space
-        self._spaces = {k: s for k, s in act_space.items() if k != "reset"}
         self._rng = np.random.default_rng(config.get("seed", 0))
+        self._samplers = {key: self._make_sampler(space) for key, space in act_space.items() if key != "reset"}
 
     def init_policy(self, batch_size: int) -> tuple:
         return ()
@@ -30,7 +31,7 @@ class RandomAgent:
 
     def policy(self, carry: tuple, obs: Batch, mode: str = "train") -> tuple[tuple, Batch, Batch]:
         batch_size = len(obs["is_first"])
-        return carry, {k: self._sample(s, batch_size) for k, s in self._spaces.items()}, {}
+        return carry, {key: sample(batch_size) for key, sample in self._samplers.items()}, {}
 
     def train(self, carry: tuple, data: Batch) -> tuple[tuple, dict, dict]:
         return carry, {}, {"reward": data["reward"].mean()}
@@ -47,11 +48,18 @@ class RandomAgent:
     def load(self, data: dict, regex: str | None = None) -> None:
         self._rng.bit_generator.state = json.loads(data["rng"])
 
-    def _sample(self, space: elements.Space, batch_size: int) -> np.ndarray:
-        shape = (batch_size, *space.shape)
+    def _make_sampler(self, space: elements.Space) -> Callable[[int], np.ndarray]:
+        rng, shape, dtype = self._rng, space.shape, np.dtype(space.dtype)
+        low, high = map(_one_or_all, (space.low, space.high))
         if space.discrete:
-            high = 2 if space.dtype == bool else space.high
-            return self._rng.integers(space.low, high, shape).astype(space.dtype)
-        if np.isfinite(space.low).all() and np.isfinite(space.high).all():
-            return self._rng.uniform(space.low, space.high, shape).astype(space.dtype)
-        return np.clip(self._rng.normal(size=shape), space.low, space.high).astype(space.dtype)
+            high = 2 if dtype.kind == "b" else high
+            return lambda rows: rng.integers(low, high, (rows, *shape)).astype(dtype)
+        if np.isfinite(low).all() and np.isfinite(high).all():
+            return lambda rows: rng.uniform(low, high, (rows, *shape)).astype(dtype)
+        return lambda rows: np.clip(rng.normal(size=(rows, *shape)), low, high).astype(dtype)
+
+
+def _one_or_all(bounds: np.ndarray) -> Any:
+    """The one number that all bounds are, with which drawing is much quicker, or else the bounds."""
+    first = np.asarray(bounds).flat[0]
+    return first.item() if (bounds == first).all() else bounds

@@ -5,6 +5,7 @@ Takes the call to make from the supervisor, so that the user's `__main__` is nev
 
 import atexit
 import faulthandler
+import gc
 import logging
 import os
 import pickle
@@ -20,6 +21,7 @@ from dreamfleet.launch.topology import load_target
 from dreamfleet.launch.tree import TOKEN_VARIABLE, kill_marked
 
 OPEN_FILES = 1 << 16
+GC_THRESHOLD = 20_000  # new objects, 700 by default
 
 
 def main(fd: int) -> int:
@@ -55,7 +57,11 @@ def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
         os.chdir(order["cwd"])
         _set_seed(order["seed"])
         target, args, kwargs = pickle.loads(payload)
-        load_target(target)(*args, **kwargs)
+        role = load_target(target)
+        # What was loaded stays, and what a role makes is freed by its counts: look for cycles rarely.
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        role(*args, **kwargs)
 
     pid = os.getpid()
     outcome = run_to_end(call)

@@ -47,11 +47,12 @@ class RequestParser:
         """A request of the single form: no leading dimension."""
         obs = _checked_dict(data)
         env_id, is_eval = obs.pop("envid"), obs.pop("is_eval")
-        if np.ndim(env_id) or np.asarray(env_id).dtype.kind not in "iu" or not 0 <= int(env_id) < 2**63:
+        is_whole = type(env_id) is int or (np.ndim(env_id) == 0 and np.asarray(env_id).dtype.kind in "iu")
+        if not is_whole or not 0 <= int(env_id) < 2**63:
             raise BadRequest(f"'envid' must be a non-negative integer; got {env_id!r}")
-        if np.ndim(is_eval):
+        if type(is_eval) is not bool and np.ndim(is_eval):
             raise BadRequest(f"'is_eval' must be a bool; got {is_eval!r}")
-        obs = {k: np.asarray(v)[None] for k, v in obs.items()}
+        obs = {k: (v if type(v) is np.ndarray else np.asarray(v))[None] for k, v in obs.items()}
         return self._checked(ActRequest([int(env_id)], bool(is_eval), True, obs), meta)
 
     def parse_many(self, data: dict, meta: dict) -> ActRequest:
@@ -83,7 +84,7 @@ class RequestParser:
             raise BadRequest(f"the observation has other keys than expected: missing {missing}, extra {extra}")
         for key, (dtype, shape) in spec.items():
             value = obs[key]
-            if value.dtype != dtype or value.shape != (rows, *shape):
+            if (value.dtype is not dtype and value.dtype != dtype) or value.shape != (rows, *shape):
                 raise BadRequest(
                     f"observation '{key}' is {value.dtype.name}{value.shape}, expected {dtype.name}{(rows, *shape)}"
                 )
@@ -119,7 +120,7 @@ def _checked_dict(data: object) -> dict:
     if not isinstance(data, dict) or not {"envid", "is_eval"} <= data.keys():
         raise BadRequest("a request for an action is a dict with 'envid', 'is_eval' and the observation")
     for key, value in data.items():
-        if isinstance(value, (str, bytes, dict, list, type(None))):
+        if type(value) is not np.ndarray and isinstance(value, (str, bytes, dict, list, type(None))):
             raise BadRequest(f"an observation holds arrays and numbers only; '{key}' is {type(value).__name__}")
     return data
 
@@ -168,12 +169,20 @@ def for_replay(transition: Arrays) -> Arrays:
 
 def split_shown(transition: Arrays, shown_ids: set[int], is_full: bool) -> tuple[Arrays | None, Arrays | None]:
     """The rows for the logger with images, of the environments that are shown, and the others without."""
-    images = [k for k, v in transition.items() if v.dtype == np.uint8 and v.ndim == 4]
+    images = [k for k, v in transition.items() if v.ndim == 4 and v.dtype == np.uint8]
     if is_full or not images:
         return (transition, None) if images else (None, transition)
-    is_shown = np.array([env_id in shown_ids for env_id in transition["envid"].tolist()])
+    is_shown = [env_id in shown_ids for env_id in transition["envid"].tolist()]
     rest = {k: v for k, v in transition.items() if k not in images}
-    if not is_shown.any():
+    if not any(is_shown):
         return None, rest
-    shown = {k: v[is_shown] for k, v in transition.items()}
-    return shown, None if is_shown.all() else {k: v[~is_shown] for k, v in rest.items()}
+    if all(is_shown):
+        return transition, None
+    ours, others = (_index([row for row, is_ours in enumerate(is_shown) if is_ours is kind]) for kind in (True, False))
+    return {k: v[ours] for k, v in transition.items()}, {k: v[others] for k, v in rest.items()}
+
+
+def _index(rows: list[int]) -> slice | list[int]:
+    """What picks rows out of an array, without a copy where they follow each other."""
+    is_run = rows[-1] - rows[0] == len(rows) - 1
+    return slice(rows[0], rows[-1] + 1) if is_run else rows

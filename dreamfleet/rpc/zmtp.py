@@ -79,8 +79,7 @@ class ZmtpConnection:
             raise ConnectionResetError("the other side has closed the connection")
         messages: list[list[Buffer]] = []
         if self._large is None:
-            self._received += target[:size]
-            self._parse(messages)
+            self._take(target[:size], messages)
         elif size < len(target):
             self._large_size += size
         else:
@@ -108,12 +107,22 @@ class ZmtpConnection:
                 if size:
                     self._unsent[0] = memoryview(self._unsent[0]).cast("B")[size:]
 
-    def _parse(self, messages: list[list[Buffer]]) -> None:
-        """Takes all whole frames out of what was received."""
-        received, start = self._received, 0
+    def _take(self, chunk: memoryview, messages: list[list[Buffer]]) -> None:
+        """Takes all whole frames out of what was received, and keeps the rest for the next time."""
+        if not self._received:  # as most chunks are whole messages
+            self._received += chunk[self._parse(chunk, messages) :]
+            return
+        self._received += chunk
+        with memoryview(self._received) as received:
+            size = self._parse(received, messages)
+        del self._received[:size]
+
+    def _parse(self, received: memoryview, messages: list[list[Buffer]]) -> int:
+        """Takes all whole frames out of a buffer; returns how much of it that was."""
+        start = 0
         if not self._is_greeted:
             if not _is_greeting(received):
-                return
+                return 0
             self._is_greeted, start = True, len(_GREETING)
         while len(received) - start >= _SHORT_HEADER.size:
             header = _LONG_HEADER if received[start] & _LONG else _SHORT_HEADER
@@ -125,12 +134,12 @@ class ZmtpConnection:
                 raise ConnectionAbortedError(f"a message of {size} bytes or more is above the limit")
             if len(received) < body + size:
                 if size > _CHUNK:
-                    self._begin_large(flags, size, memoryview(received)[body:])
+                    self._begin_large(flags, size, received[body:])
                     start = len(received)
                 break
             start = body + size
-            self._add_frame(flags, bytes(memoryview(received)[body:start]), messages)
-        del received[:start]
+            self._add_frame(flags, bytes(received[body:start]), messages)
+        return start
 
     def _begin_large(self, flags: int, size: int, begin: memoryview) -> None:
         memory = np.empty(size, np.uint8).data
@@ -170,7 +179,7 @@ def make_socket() -> socket.socket:
     return made
 
 
-def _is_greeting(received: bytearray) -> bool:
+def _is_greeting(received: memoryview) -> bool:
     """Whether the greeting is complete; raises if it is none."""
     if received[:1] != b"\xff" or (len(received) > 10 and received[10] < 3):
         raise ConnectionRefusedError("the other side does not speak ZMTP 3")
