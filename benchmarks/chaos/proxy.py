@@ -20,6 +20,7 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._cut = asyncio.Event()
+        self._never = asyncio.Event()  # what a cut connection waits for
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
 
@@ -79,10 +80,10 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
                 if cut.is_set():
-                    await asyncio.Event().wait()
+                    await self._never.wait()
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
                 writer.write(data)
                 await writer.drain()
         if cut.is_set():
-            await asyncio.Event().wait()  # not even the end of a connection gets through
+            await self._never.wait()  # not even the end of a connection gets through
