@@ -21,6 +21,7 @@ _limits: list["Limit"] = []
 _callbacks: list[Callable[[], None]] = []
 _stop = threading.Event()
 _state = "starting"
+_listener: Callable[[], None] | None = None  # hears of every change of the state
 _beat = time.monotonic()
 
 
@@ -84,9 +85,18 @@ def overdue() -> str | None:
 
 
 def set_state(state: str) -> None:
-    """Announces `starting`, `running` or `stopping`."""
+    """Announces `starting`, `running` or `stopping`; who is asked to stop is not running any more."""
     global _state
-    _state = state
+    if state != _state and not (state == "running" and stopping()):
+        _state = state
+        if _listener:
+            _listener()
+
+
+def on_state(callback: Callable[[], None]) -> None:
+    """Calls `callback`, of which there is one, in the thread that changes the state."""
+    global _listener
+    _listener = callback
 
 
 def state() -> str:

@@ -133,6 +133,8 @@ class Lifeline:
         fcntl.fcntl(self._end, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._end, fcntl.F_SETSIG, signal.SIGCONT)
         fcntl.fcntl(self._end, fcntl.F_SETFL, fcntl.fcntl(self._end, fcntl.F_GETFL) | os.O_ASYNC)
+        # A role that is killed in the same second has been running.
+        lifecycle.on_state(lambda: self.send(make_heartbeat()))
         threading.Thread(target=self._serve, name="lifeline", daemon=True).start()
 
     def send(self, message: dict, patience_s: float = 0.0) -> None:

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,24 @@ def fail_for_good(text: str) -> None:
     raise NonFiniteLoss(text)
 
 
+def count_lives(marker: str) -> int:
+    """How often a role has been started before."""
+    with Path(marker).open("a+") as file:
+        file.seek(0)
+        lives = len(file.read())
+        file.write("x")
+    return lives
+
+
+def die_when_running(marker: str, times: int) -> None:
+    """Is killed as soon as it runs, so many times."""
+    lives = count_lives(marker)
+    lifecycle.set_state("running")
+    if lives < times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    serve()
+
+
 def refuse(key: str) -> None:
     log.info("looking at %s", key)
     raise ConfigError(key, 0, "cannot work", "change it")
@@ -52,9 +71,7 @@ def refuse(key: str) -> None:
 
 def refuse_later(key: str, marker: str) -> None:
     """Runs once, refuses when it is started again, and runs after that."""
-    lives = len(Path(marker).read_text()) if Path(marker).exists() else 0
-    Path(marker).write_text("x" * (lives + 1))
-    if lives == 1:
+    if count_lives(marker) == 1:
         refuse(key)
     serve()
 

@@ -145,6 +145,15 @@ def test_failure_without_budget_ends_the_run(fleet):
         )
 
 
+def test_role_that_is_killed_as_soon_as_it_runs_spends_no_budget(fleet, tmp_path):
+    policy = RestartPolicy(max_restarts=2, backoff_s=0.01)
+    fleet.run(
+        main_until(fleet, "other", "ready"),
+        RoleSpec("other", targets.die_when_running, (str(tmp_path / "lives"), 4), policy=policy),
+    )
+    assert len(fleet.journal.find("other", "killed by SIGKILL: restarting")) == 4
+
+
 def test_killed_role_is_replaced(fleet):
     fleet.journal.on("other", r"ready pid=(\d+)", send(signal.SIGKILL))
     main = main_until(fleet, "other", "killed by SIGKILL: restarting")
