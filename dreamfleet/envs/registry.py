@@ -5,6 +5,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ def make_env(task: str | Callable, seed: int, options: dict[str, dict] | None = 
     callables that take `render_mode` are told to draw pictures, for `envs.rendering`.
     """
     chosen: dict[str, Any] = (options or {}).get(task_section(task), {})
+    if render:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are wanted and no windows
     if callable(task):
         return _call(task, seed, render, **chosen)
     check_task(task)

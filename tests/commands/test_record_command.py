@@ -24,9 +24,12 @@ def read_gif(path) -> np.ndarray:
         return np.stack([np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)])
 
 
-def test_rendered_episodes_and_no_dreams_without_images(vector_run, tmp_path, capsys):
+def test_rendered_episodes_and_no_dreams_without_images(vector_run, tmp_path, capfd, monkeypatch):
+    for name in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
     assert main(["record", str(vector_run), "--episodes", "2", "--out", str(tmp_path / "films"), "--fps", "20"]) == 0
-    out = capsys.readouterr().out
+    out, errors = capfd.readouterr()
+    assert "XDG_RUNTIME_DIR" not in errors, "it tried to open a window"
     files = sorted(path.name for path in (tmp_path / "films").iterdir())
     assert files == ["episode_000.gif", "episode_000.mp4", "episode_001.gif", "episode_001.mp4"]
     assert "no dreams: gym_CartPole-v1 has no image to observe" in out
