@@ -9,7 +9,7 @@ from fleet import DEADLINE_S, eventually, make_args
 from dreamfleet import lifecycle, rpc
 from dreamfleet.roles.channel import Channel
 from dreamfleet.roles.options import with_defaults
-from dreamfleet.roles.sender import TransitionSender
+from dreamfleet.roles.sender import LOGGER_BACKLOG, TransitionSender
 
 
 class Sink:
@@ -117,10 +117,11 @@ def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, si
     failures = []
     with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
         sender = TransitionSender(client, logger, with_defaults(make_args(tmp_path)), failures.append)
-        for value in range(1000):
+        count = 2 * LOGGER_BACKLOG
+        for value in range(count):
             sender.send(make_batch(value))
         sender.drain(DEADLINE_S)
-        assert sink.rows == list(range(1000)), "replay gets everything"
+        assert sink.rows == list(range(count)), "replay gets everything"
         back = Sink(logger_addr, "tran")
         try:
             eventually(lambda: logger.connected, "the logger to be back")
