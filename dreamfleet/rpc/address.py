@@ -13,7 +13,7 @@ from dreamfleet.errors import ConfigError
 
 _AUTO = "{auto}"
 _PREFIX = "dreamfleet-"
-_LOCK = "lock"  # in a directory of ours, held by the process that made it
+_SOCKET, _LOCK = "s", "lock"  # in a directory of ours; the lock is held by the process that made it
 _IPC_LIMIT = 107  # bytes that a unix socket address holds
 
 
@@ -23,7 +23,7 @@ def resolve_addr(addr: str | int, transport: str) -> str:
     if _AUTO not in addr:
         return addr
     if addr == f"ipc:{_AUTO}" and transport == "zmq":
-        return check_ipc(f"ipc:{_make_directory()}/s")
+        return check_ipc(f"ipc:{_make_directory()}/{_SOCKET}")
     if addr == f"ipc:{_AUTO}":
         addr = f"localhost:{_AUTO}"
     host, _, port = addr.rpartition(":")
@@ -133,7 +133,8 @@ def _make_directory() -> Path:
 def _remove_abandoned(lock: Path) -> None:
     with contextlib.suppress(OSError), lock.open("r+") as file:  # that of another user cannot be opened
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(lock.parent, ignore_errors=True)
+        if {path.name for path in lock.parent.iterdir()} <= {_SOCKET, _LOCK}:  # else it is somebody's own
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _free_port(host: str) -> int:

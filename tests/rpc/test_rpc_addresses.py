@@ -37,11 +37,15 @@ def test_directories_of_processes_that_were_killed_are_removed(monkeypatch, tmp_
         assert other.parent == tmp_path and len(list(tmp_path.iterdir())) == 3, "all of them are in use"
         process.kill()
     assert other.exists()
+    users = tmp_path / "dreamfleet-notes"
+    users.mkdir()
+    for name in ("lock", "diary"):
+        (users / name).touch()
     own.append(rpc.resolve_addr("ipc:{auto}", "zmq"))
-    assert not other.exists() and len(list(tmp_path.iterdir())) == 3
+    assert not other.exists() and len(list(tmp_path.iterdir())) == 4
     for addr in own:
         rpc.remove_addr(addr)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [users] and len(list(users.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
