@@ -1,6 +1,7 @@
 """The store in memory and on disk: what goes in comes out, sequences stay whole, space stays bounded."""
 
 import contextlib
+import gc
 import threading
 from pathlib import Path
 
@@ -79,6 +80,7 @@ def test_files_of_evicted_segments_are_deleted(tmp_path):
 def test_memory_of_evicted_segments_is_used_again():
     with open_store(length=5, capacity=1000) as store:
         fill(store, 2000)
+        gc.collect()  # what earlier tests have left open must not be closed in between
         before = len(list(Path("/proc/self/fd").iterdir()))
         fill(store, 4000)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
