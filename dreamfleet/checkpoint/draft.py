@@ -39,20 +39,17 @@ class Draft:
                 with files.create(_note(path)) as file:
                     file.write(json.dumps({"size": size, "crc32": crc}).encode())
 
-    def commit(self, manifest: dict, best_score: float | None = None, step: int = 0) -> Checkpoint:
+    def commit(self, manifest: dict, best_score: float | None = None) -> Checkpoint:
         """Makes the draft a checkpoint, and removes old ones: the newest `keep` and the one of the best score stay.
 
-        `manifest` may hold anything that JSON can; `format, step, time, parts, score` in it are replaced. The run may
-        have gone on to a later `step` than that of the draft while its parts were written.
+        `manifest` may hold anything that JSON can; `format, step, time, parts, score` in it are replaced.
         """
-        number, drafted = retention.parse_name(self.name)
-        step = max(step, drafted)
-        final = self._root / retention.make_name(step, number)
+        final = self._root / self.name
         with self._abort_on_error(), files.writing(self.path):
             document = {
                 **json.loads(json.dumps(manifest, default=_to_python)),
                 "format": FORMAT,
-                "step": step,
+                "step": retention.parse_name(self.name)[1],
                 "time": time.time(),
                 "score": float(best_score) if best_score is not None and math.isfinite(best_score) else None,
                 "parts": self._collect_parts(),

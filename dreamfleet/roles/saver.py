@@ -49,9 +49,7 @@ class CheckpointSaver:
             }
             draft.write("agent", agent_state)
             counts = {part: future.result(PART_TIMEOUT_S) for part, future in asked.items()}
-            plain = {part: _plain(count) for part, count in counts.items()}
-            # What the learner knows of is older than what replay has: batches are fetched ahead.
-            checkpoint = draft.commit({**manifest, **plain}, step=plain.get("replay", {}).get("inserts", 0))
+            checkpoint = draft.commit({**manifest, **{k: _plain(v) for k, v in counts.items()}})
         except DreamfleetError as e:
             draft.abort()
             log.warning("no checkpoint at step %d, the one before stays: %s", step, e)

@@ -16,9 +16,8 @@ from dreamfleet.roles.wiring import Caller
 log = logging.getLogger("dreamfleet.actor")
 
 LOGGER_PATIENCE_S = 1.0
-LOGGER_BACKLOG = 512
-DELAY_S = 0.02  # transitions wait this long for others to travel with
-LOGGER_DELAY = 5  # times as long on the way to the logger, where nobody waits for them
+LOGGER_BACKLOG = 256
+DELAY_S = 0.01  # transitions wait this long for others to travel with
 
 
 class TransitionSender:
@@ -55,7 +54,7 @@ class TransitionSender:
                 logger,
                 "tran",
                 backlog=LOGGER_BACKLOG,
-                delay_s=LOGGER_DELAY * delay_s,
+                delay_s=delay_s,
                 repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
                 make_meta=self._make_place,
                 on_done=self._on_logged,

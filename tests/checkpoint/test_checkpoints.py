@@ -276,13 +276,3 @@ def test_others_cannot_write(tmp_path):
         os.umask(before)
     for path in (checkpoint.path, *checkpoint.path.iterdir()):
         assert not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH), path
-
-
-def test_a_run_that_went_on_while_its_parts_were_written(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    draft = checkpoints.draft(5)
-    draft.write("agent", {})
-    checkpoint = draft.commit({}, step=9)
-    assert (checkpoint.step, checkpoint.name) == (9, "step-000000000009-0001")
-    latest = checkpoints.latest()
-    assert latest and latest.step == 9 and not draft.path.exists()
