@@ -41,7 +41,7 @@ def _local_devices(platform: str) -> list[Any]:
     try:
         return jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # the latter where the platform's plugin is not installed
-        reason = f"has no device that JAX can use here ({error or 'its plugin is not installed'})"
+        reason = f"has no device that JAX can use here ({str(error) or 'its plugin is not installed'})"
         raise ConfigError("jax.platform", platform, reason, "install JAX for it, or use auto") from error
 
 
