@@ -159,7 +159,8 @@ def test_what_only_an_environment_can_tell_is_refused_before_the_fleet_starts(st
 
 def test_platform_without_a_device_is_refused(start, tmp_path):
     process = start("train", "--preset", "debug", "--jax.platform", "gpu", "--logdir", tmp_path)
-    assert "agent: jax.platform='gpu' has no device that JAX can use here (its plugin is not installed)" in finish(process)
+    output = finish(process)
+    assert "agent: jax.platform='gpu' has no device that JAX can use here (its plugin is not installed)" in output
     assert process.returncode == 2
 
 
