@@ -48,8 +48,9 @@ class Channel:
         lock = threading.RLock()
         self._changed = threading.Condition(lock)  # for whoever waits for room
         self._arrived = threading.Condition(lock)  # for the sending thread
+        self._thread = threading.Thread(target=self._run, name=f"{method}-channel", daemon=True)
         if delay_s:
-            threading.Thread(target=self._run, name=f"{method}-channel", daemon=True).start()
+            self._thread.start()
 
     @property
     def unacknowledged(self) -> int:
@@ -76,7 +77,14 @@ class Channel:
             self._take()
 
     def drain(self, timeout_s: float) -> None:
-        """Waits until everything is acknowledged."""
+        """Closes, sends what is left and waits until everything is acknowledged."""
+        self.close()
+        if self._delay_s:
+            self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return  # it waits for a peer that takes nothing
+        with contextlib.suppress(Closed):
+            self._send(self._take())  # what came after the thread had ended
         with self._changed:
             self._wait(lambda: not self._unacknowledged, timeout_s, "acknowledgement of the last transitions")
 

@@ -1,6 +1,7 @@
 """Delivery of transitions from the actor: to replay exactly once and none dropped, to the logger as it keeps up."""
 
 import logging
+import time
 import uuid
 from collections.abc import Callable
 
@@ -16,7 +17,8 @@ from dreamfleet.roles.wiring import Caller
 log = logging.getLogger("dreamfleet.actor")
 
 LOGGER_PATIENCE_S = 1.0
-LOGGER_BACKLOG = 256
+LOGGER_BACKLOG = 512
+LOGGER_DELAY_S = 0.1  # nobody waits for the logger, and every message costs it and us a switch of processes
 DELAY_S = 0.01  # transitions wait this long for others to travel with
 
 
@@ -54,7 +56,7 @@ class TransitionSender:
                 logger,
                 "tran",
                 backlog=LOGGER_BACKLOG,
-                delay_s=delay_s,
+                delay_s=delay_s and LOGGER_DELAY_S,
                 repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
                 make_meta=self._make_place,
                 on_done=self._on_logged,
@@ -72,13 +74,19 @@ class TransitionSender:
         self._send_logger(transition)
 
     def drain(self, timeout_s: float) -> None:
-        """Waits for what is under way to replay to be acknowledged."""
-        self._replay.drain(timeout_s)
+        """Sends what is left and waits for it to be acknowledged; to be called when nothing is sent any more."""
+        deadline = time.monotonic() + timeout_s
+        for channel in self._channels:
+            channel.drain(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Wakes whoever waits to send."""
-        for channel in (self._replay, *self._logger.values()):
+        for channel in self._channels:
             channel.close()
+
+    @property
+    def _channels(self) -> list[Channel]:
+        return [self._replay, *self._logger.values()]
 
     def _make_mark(self) -> dict:
         """By which replay knows a message that it has seen already."""
