@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# The tests of a file share what they compile, so a file stays in one process; more processes only compile the same again.
+PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
 .PHONY: demo venv test test-all check lint types bench clean
 
@@ -14,7 +16,7 @@ venv: .venv/installed
 	touch $@
 
 test: venv
-	$(BIN)/pytest -m 'not learning and not chaos'
+	$(BIN)/pytest $(PARALLEL) -m 'not learning and not chaos'
 
 test-all: venv
 	$(BIN)/pytest

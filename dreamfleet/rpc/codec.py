@@ -52,8 +52,9 @@ def encode(tree: Any, prefix: bytes = b"") -> list[Buffer]:
 
 
 def decode(frames: Sequence[Buffer], max_bytes: int = MAX_BYTES, start: int = 0) -> Any:
-    """The tree, with writable copies of its arrays, from buffers that have `start` bytes of prefix.
+    """The tree, from buffers that have `start` bytes of prefix and that nobody else uses any more.
 
+    Its arrays are writable: a buffer that `empty_aligned` made becomes the memory of its array, any other is copied.
     Raises `BadRequest`, and nothing else, for whatever `encode` did not make.
     """
     if (total := sum(map(len, frames))) > max_bytes:
@@ -76,11 +77,20 @@ def copy_aligned(array: np.ndarray) -> np.ndarray:
     """A writable copy in memory of its own, at a multiple of `ALIGN` bytes if it is large."""
     if array.nbytes <= LARGE:
         return array.copy("C")
-    memory = np.empty(array.nbytes + ALIGN, np.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGN
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy = empty_aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def empty_aligned(size: int) -> np.ndarray:
+    """Memory of so many bytes that begins at a multiple of `ALIGN`."""
+    memory = np.empty(size + ALIGN, np.uint8)
+    start = -_address(memory) % ALIGN
+    return memory[start : start + size]
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
 
 
 class _Encoder:
@@ -163,7 +173,8 @@ class _Decoder:
         source = np.frombuffer(self.take(position), np.uint8)
         if math.prod(shape) * dtype.itemsize != source.size:
             raise BadRequest(f"array of shape {shape} and {dtype} does not fit its {source.size} bytes")
-        return copy_aligned(source).view(dtype).reshape(shape)
+        is_usable = source.flags.writeable and not _address(source) % ALIGN
+        return (source if is_usable else copy_aligned(source)).view(dtype).reshape(shape)
 
     def take(self, position: int) -> Buffer:
         # Every buffer may be asked for once, so that a small header cannot claim more memory than was sent.

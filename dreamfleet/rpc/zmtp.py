@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from dreamfleet.rpc.codec import empty_aligned
 
 Buffer = Any  # bytes, or anything else of one byte per element that offers its memory
 
@@ -142,7 +142,7 @@ class ZmtpConnection:
         return start
 
     def _begin_large(self, flags: int, size: int, begin: memoryview) -> None:
-        memory = np.empty(size, np.uint8).data
+        memory = empty_aligned(size).data
         memory[: len(begin)] = begin
         self._large, self._large_size = (flags, memory), len(begin)
         begin.release()

@@ -9,9 +9,9 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
-from conftest import WAIT_S, make_link, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rpc_links import WAIT_S, make_link, wait_until
 
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import WAIT_S, wait_until
+from rpc_links import WAIT_S, wait_until
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import BadRequest, Disconnected, RemoteError

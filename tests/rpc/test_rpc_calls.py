@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import WAIT_S
+from rpc_links import WAIT_S
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError

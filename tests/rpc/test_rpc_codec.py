@@ -95,11 +95,16 @@ def test_large_arrays_travel_in_frames_of_their_own_and_arrive_aligned():
     frames = codec.encode({"image": image, "reward": np.float32(3), "blob": bytes(100_000)})
     assert len(frames) == 3
     assert np.shares_memory(frames[1], image)
-    result = codec.decode(frames)
-    assert result["image"].ctypes.data % 64 == 0
-    assert_same(result, {"image": image, "reward": np.float32(3), "blob": bytes(100_000)})
-    result["image"][:] = 0
-    assert image.any()
+    aligned = codec.empty_aligned(image.nbytes)
+    aligned[:] = frames[1]
+    unaligned = codec.empty_aligned(image.nbytes + 1)[1:]
+    unaligned[:] = frames[1]
+    for received in (aligned, unaligned, frames[1].tobytes()):
+        result = codec.decode([frames[0], received, frames[2]])
+        assert result["image"].ctypes.data % 64 == 0
+        assert_same(result, {"image": image, "reward": np.float32(3), "blob": bytes(100_000)})
+        assert np.shares_memory(result["image"], np.frombuffer(received, np.uint8)) == (received is aligned)
+        result["image"][:] = 0
 
 
 @pytest.mark.parametrize(

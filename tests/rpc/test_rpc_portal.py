@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import WAIT_S, make_link
+from rpc_links import WAIT_S, make_link
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError

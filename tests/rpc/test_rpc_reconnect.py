@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import WAIT_S
+from rpc_links import WAIT_S
 
 from dreamfleet.errors import Disconnected
 

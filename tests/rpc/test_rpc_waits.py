@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import WAIT_S, wait_until
+from rpc_links import WAIT_S, wait_until
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import Closed, DeadlineExceeded

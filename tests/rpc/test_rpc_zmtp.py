@@ -5,9 +5,9 @@ import socket
 
 import pytest
 import zmq
-from conftest import WAIT_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rpc_links import WAIT_S
 
 from dreamfleet import rpc
 from dreamfleet.rpc import wire, zmtp
