@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ def format_config(config: elements.Config) -> str:
     """The config as YAML, in the order of the defaults."""
     yaml = YAML()
     yaml.default_flow_style = False
+    yaml.width = sys.maxsize  # one line for each option, however long its value
     with io.StringIO() as stream:
         yaml.dump(_plain(config), stream)
         return stream.getvalue()
