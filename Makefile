@@ -18,8 +18,8 @@ venv: .venv/installed
 test: venv
 	$(BIN)/pytest $(PARALLEL) -m 'not learning and not chaos'
 
-test-all: venv
-	$(BIN)/pytest
+test-all: test
+	$(BIN)/pytest -m 'learning or chaos'
 
 check: lint types test
 
@@ -32,6 +32,8 @@ types: venv
 
 bench: venv
 	$(BIN)/python -m benchmarks.transport --json transport.json
+	$(BIN)/python -m benchmarks.replay --json replay.json
+	$(BIN)/python -m benchmarks.learner --json learner.json
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis logdir
