@@ -1,5 +1,6 @@
 """The agent process: one agent object shared by the actor and the learner, each in a thread."""
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -10,6 +11,10 @@ from dreamfleet.roles.actor import parallel_actor
 from dreamfleet.roles.learner import parallel_learner
 from dreamfleet.roles.options import with_defaults
 from dreamfleet.roles.wiring import load_factory
+
+log = logging.getLogger("dreamfleet.agent")
+
+ACTOR_STOP_S = 30.0
 
 
 def parallel_agent(make_agent: bytes | Callable, args: elements.Config) -> None:
@@ -27,12 +32,15 @@ def parallel_agent(make_agent: bytes | Callable, args: elements.Config) -> None:
         finally:
             lifecycle.request_stop()  # neither side goes on alone
 
-    threads = [
-        threading.Thread(target=run, args=(role,), name=role.__name__) for role in (parallel_learner, parallel_actor)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    learner, actor = (
+        threading.Thread(target=run, args=(role,), name=role.__name__, daemon=True)
+        for role in (parallel_learner, parallel_actor)
+    )
+    learner.start()
+    actor.start()
+    learner.join()  # it may still write a checkpoint when the actor has ended
+    actor.join(ACTOR_STOP_S)
+    if actor.is_alive():
+        log.warning("The actor did not stop within %g s of the learner: left behind.", ACTOR_STOP_S)
     if errors:
         raise errors[0]

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -45,6 +46,7 @@ class Channel:
         self._waiting_rows = 0
         self._unacknowledged = 0  # batches
         self._is_closed = False
+        self._is_draining = False
         lock = threading.RLock()
         self._changed = threading.Condition(lock)  # for whoever waits for room
         self._arrived = threading.Condition(lock)  # for the sending thread
@@ -77,19 +79,20 @@ class Channel:
             self._take()
 
     def drain(self, timeout_s: float) -> None:
-        """Closes, sends what is left and waits until everything is acknowledged."""
+        """Closes, sends what is left and waits until everything is acknowledged, all within the timeout."""
+        deadline = time.monotonic() + timeout_s
         self.close()
+        with self._changed:
+            self._is_draining = True
+            self._arrived.notify()
         if self._delay_s:
             self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return  # it waits for a peer that takes nothing
-        with contextlib.suppress(Closed):
-            self._send(self._take())  # what came after the thread had ended
         with self._changed:
-            self._wait(lambda: not self._unacknowledged, timeout_s, "acknowledgement of the last transitions")
+            left_s = max(0.0, deadline - time.monotonic())
+            self._wait(lambda: not self._unacknowledged, left_s, "acknowledgement of the last transitions")
 
     def close(self) -> None:
-        """Lets nobody wait any more."""
+        """Lets nobody wait any more; what is put from here on goes out without delay."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -103,11 +106,13 @@ class Channel:
             return self._changed.wait_for(condition, timeout_s)
 
     def _run(self) -> None:
-        while not self._is_closed:
+        while True:
             with self._arrived:
-                self._arrived.wait_for(lambda: self._waiting or self._is_closed)
+                self._arrived.wait_for(lambda: self._waiting or self._is_draining)
                 self._arrived.wait_for(lambda: self._waiting_rows >= FULL_ROWS or self._is_closed, self._delay_s)
                 batches = self._take()
+            if not batches and self._is_draining:
+                return
             with contextlib.suppress(Closed):  # the run has ended
                 self._send(batches)
 

@@ -86,7 +86,8 @@ class TransitionSender:
 
     @property
     def _channels(self) -> list[Channel]:
-        return [self._replay, *self._logger.values()]
+        # Replay last: it takes nothing once the learner has ended, and all channels are sending since they were closed.
+        return [*self._logger.values(), self._replay]
 
     def _make_mark(self) -> dict:
         """By which replay knows a message that it has seen already."""
