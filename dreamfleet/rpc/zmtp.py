@@ -8,11 +8,8 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any
 
-from dreamfleet.rpc.codec import empty_aligned
-
-Buffer = Any  # bytes, or anything else of one byte per element that offers its memory
+from dreamfleet.rpc.codec import Buffer, empty_aligned
 
 READ_S = 0.02  # how long a blocking `read` waits at most
 
