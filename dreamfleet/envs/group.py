@@ -48,7 +48,7 @@ class EnvGroup:
         self._steps = [f"{member}: step" for member in self._members]
         self._failures = [0] * len(self._members)  # since the last episode that was finished
         self._spaces = self._members[0].env.obs_space
-        self.renew_buffers()
+        self.use_buffers(self.make_buffers())
 
     def reset_actions(self) -> dict[str, np.ndarray]:
         """Actions that start a new episode everywhere."""
@@ -63,9 +63,13 @@ class EnvGroup:
         self._limit.end()
         return self._obs
 
-    def renew_buffers(self) -> None:
-        """Gives up the arrays of the last step, for a caller that may still be sending them."""
-        self._obs = {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}
+    def make_buffers(self) -> dict[str, np.ndarray]:
+        """Arrays for `use_buffers`."""
+        return {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}
+
+    def use_buffers(self, buffers: dict[str, np.ndarray]) -> None:
+        """Gives up the arrays of the last step, for others that the next ones write to."""
+        self._obs = buffers
         self._numbers = {member.env_id: self._find_numbers(member.rows) for member in self._members}
 
     def close(self) -> None:

@@ -176,6 +176,9 @@ class DirectClient:
         reply = self._methods[method](data, meta or {})
         return DirectFuture(reply) if isinstance(reply, rpc.Reply) else DirectFuture(rpc.Reply(reply, {}))
 
+    def prepare(self, method: str, data: Any, meta: dict | None = None) -> rpc.Prepared:
+        return rpc.Prepared(self.call, method, data, meta)
+
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         return True
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import elements
 import numpy as np
 
-from dreamfleet import lifecycle
+from dreamfleet import lifecycle, rpc
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
@@ -70,6 +70,7 @@ class EnvWorker:
             self._header = {"envid": int(env_ids[0]), "is_eval": is_eval}
         else:
             self._header = {"envid": np.array(env_ids, np.int64), "is_eval": np.full(len(env_ids), is_eval)}
+        self._request = self._prepare()
         self._acts = self._envs.reset_actions()
         self._rate = Rate()
         self._lost = 0
@@ -79,10 +80,11 @@ class EnvWorker:
         obs = self._envs.step(self._acts)
         self._rate.step(len(obs["reward"]))
         try:
-            self._acts = self._ask(obs)
+            acts = self._request.ask(self._timeout_s)
+            self._acts = {k: np.asarray(v)[None] for k, v in acts.items()} if self._is_single else acts
         except (Disconnected, DeadlineExceeded, RemoteError) as e:
             self._lost += 1
-            self._envs.renew_buffers()
+            self._request = self._prepare()  # the last one may still be on its way
             self._acts = self._envs.reset_actions()
             self._actor.wait_connected()
             if not lifecycle.stopping():
@@ -95,9 +97,14 @@ class EnvWorker:
         self._actor.close()
         self._envs.close()
 
-    def _ask(self, obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if self._is_single:
-            data = {**self._header, **{k: v[0] for k, v in obs.items()}}
-            acts = self._actor.call("act", data, meta=self._meta).result(self._timeout_s)
-            return {k: np.asarray(v)[None] for k, v in acts.items()}
-        return self._actor.call("act_many", {**self._header, **obs}, meta=self._meta).result(self._timeout_s)
+    def _prepare(self) -> rpc.Prepared:
+        """The request for actions, in whose arrays the environments leave their observations."""
+        buffers = self._envs.make_buffers()
+        if not self._is_single:
+            request = self._actor.prepare("act_many", {**self._header, **buffers}, self._meta)
+            self._envs.use_buffers({k: request.data[k] for k in buffers})
+            return request
+        rows = {k: v.reshape(v.shape[1:]) for k, v in buffers.items()}
+        request = self._actor.prepare("act", {**self._header, **rows}, self._meta)
+        self._envs.use_buffers({k: request.data[k][None] for k in buffers})
+        return request

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dreamfleet.errors import ConfigError
 from dreamfleet.rpc.address import is_ipc, remove_addr, resolve_addr
-from dreamfleet.rpc.client import Client
+from dreamfleet.rpc.client import Client, Prepared
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import make_key
 from dreamfleet.rpc.messages import Reply
@@ -13,6 +13,7 @@ from dreamfleet.rpc.server import Server
 __all__ = [
     "Client",
     "Future",
+    "Prepared",
     "Reply",
     "Server",
     "make_client",

@@ -22,6 +22,20 @@ from dreamfleet.rpc.messages import Failure, Reply
 _BRIEF_S = 0.2  # shorter waits are not worth telling the supervisor about
 
 
+class Prepared:
+    """A call that is made again and again; its caller writes to the arrays of `data` between one and the next.
+
+    After a call that failed nobody knows what is still on its way: then prepare another one.
+    """
+
+    def __init__(self, call: Callable[..., Any], method: str, data: Any, meta: dict[str, Any] | None):
+        self._call, self._method, self.data, self._meta = call, method, data, meta
+
+    def ask(self, timeout_s: float) -> Any:
+        """Makes the call; returns the data of its reply, or raises as `Future.result` does."""
+        return self._call(self._method, self.data, meta=self._meta).result(timeout_s)
+
+
 class Client(abc.ABC):
     """Calls the methods of one server; connects again by itself when the connection is lost."""
 
@@ -56,11 +70,11 @@ class Client(abc.ABC):
         """
         deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
         number = next(self._numbers)
-        future = Future(self, number, method, self._encode(number, method, data, meta), repeat, deadline)
-        while not self._enter(future):
-            self._wait_for_room(future)
-        self._submit(future)
-        return future
+        return self._start(Future(self, number, method, self._encode(number, method, data, meta), repeat, deadline))
+
+    def prepare(self, method: str, data: Any, meta: dict[str, Any] | None = None) -> "Prepared":
+        """A call to be made again and again, with other contents of the arrays in its data."""
+        return Prepared(self.call, method, data, meta)
 
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         """Blocks until there is a connection; returns whether there is one."""
@@ -133,6 +147,12 @@ class Client(abc.ABC):
                 return self._changed.wait_for(is_ready, None if until == math.inf else until - time.monotonic())
             finally:
                 self._waiters -= 1
+
+    def _start(self, future: Future) -> Future:
+        while not self._enter(future):
+            self._wait_for_room(future)
+        self._submit(future)
+        return future
 
     def _enter(self, future: Future) -> bool:
         """Puts a call in flight if there is room for it."""

@@ -9,7 +9,8 @@ import importlib
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -20,10 +21,13 @@ MAX_BYTES = 1 << 30
 LARGE = 1 << 16
 ALIGN = 64
 
+_SMALL_HEADER = 1 << 11  # bytes, up to which it is remembered
+
 Buffer = Any  # bytes, or anything else of one byte per element that offers its memory
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 _BASES: tuple[Any, ...] = (dict, list, tuple, str, bytes, int, float)
+_ndarray = np.ndarray
 _STRINGS = frozenset((str,))
 _NATIVE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -65,12 +69,23 @@ def decode(frames: Sequence[Buffer], max_bytes: int = MAX_BYTES, start: int = 0)
         end = start + header_size
         if end > len(frames[0]):
             raise BadRequest("message was cut off")
-        header = memoryview(frames[0])[start:end]
-        return msgpack.unpackb(header, ext_hook=_Decoder(frames, end).resolve, strict_map_key=True)
+        header = bytes(memoryview(frames[0])[start:end])
+        read = _read_header if header_size <= _SMALL_HEADER else _read_header.__wrapped__
+        return read(header).restore(frames, end)
     except BadRequest:
         raise
     except Exception as error:
         raise BadRequest(f"malformed message ({type(error).__name__}: {error})") from None
+
+
+def prepare(tree: Any, prefix: bytes = b"") -> tuple[list[Buffer], Any]:
+    """Buffers as of `encode`, and the tree over their memory: what is written to its arrays is in the message."""
+    contents = encode(tree, prefix)
+    start = len(prefix) + _HEADER_SIZE.size
+    end = start + _HEADER_SIZE.unpack_from(contents[0], len(prefix))[0]
+    frames = [_copy_bytes(contents[0], end), *map(_copy_bytes, contents[1:])]
+    layout = _read_header(contents[0][start:end])
+    return frames, _Decoder(frames, frames[0][end:]).restore(layout.tree)
 
 
 def copy_aligned(array: np.ndarray) -> np.ndarray:
@@ -87,6 +102,14 @@ def empty_aligned(size: int) -> np.ndarray:
     memory = np.empty(size + ALIGN, np.uint8)
     start = -_address(memory) % ALIGN
     return memory[start : start + size]
+
+
+def _copy_bytes(content: Buffer, aligned: int = 0) -> np.ndarray:
+    """A copy whose byte at `aligned` is at a multiple of `ALIGN`."""
+    skipped = -aligned % ALIGN
+    copy = empty_aligned(skipped + len(content))[skipped:]
+    copy[:] = np.frombuffer(content, np.uint8)
+    return copy
 
 
 def _address(array: np.ndarray) -> int:
@@ -149,25 +172,79 @@ class _Encoder:
         return msgpack.ExtType(kind, _LOCATION.pack(len(self.large), 0) + description)
 
 
+class _Array(NamedTuple):
+    """Stands for an array: the buffer it is in (0 is the first), and the offset behind its header."""
+
+    position: int
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class _Bytes(NamedTuple):
+    """Stands for a bytes object that is a buffer of its own."""
+
+    position: int
+
+
+class _Layout:
+    """What a header says: the tree, with references in place of what is in the buffers.
+
+    Nearly all messages are a pair of a dict of plain values, or None, and a dict that has small arrays too. As they
+    come again and again with the same header, how to restore them is worked out once.
+    """
+
+    def __init__(self, tree: Any):
+        self.tree = tree
+        self._is_usual = _is_usual(tree)
+        if self._is_usual:
+            self._arrays = [(key, value) for key, value in tree[1].items() if type(value) is _Array]
+
+    def restore(self, frames: Sequence[Buffer], start: int) -> Any:
+        """The tree with the contents of buffers, the first of which has a header up to `start`."""
+        if not self._is_usual:
+            return _Decoder(frames, None, start).restore(self.tree)
+        packed = bytearray(memoryview(frames[0])[start:])
+        first, second = self.tree[0], self.tree[1].copy()
+        for key, (_, offset, shape, dtype) in self._arrays:
+            second[key] = _ndarray(shape, dtype, packed, offset)
+        return [first and first.copy(), second]
+
+
+def _is_usual(tree: Any) -> bool:
+    if type(tree) is not list or len(tree) != 2 or type(tree[1]) is not dict or type(tree[0]) not in (dict, NoneType):
+        return False
+    # `restore` copies the first only if there is something in it.
+    is_plain = tree[0] != {} and all(type(value) in _PLAIN for value in (tree[0] or {}).values())
+    return is_plain and all(
+        type(value) in _PLAIN or (type(value) is _Array and not value.position) for value in tree[1].values()
+    )
+
+
 class _Decoder:
     __slots__ = ("frames", "packed", "start")
 
-    def __init__(self, frames: Sequence[Buffer], start: int):
+    def __init__(self, frames: Sequence[Buffer], packed: np.ndarray | None, start: int = 0):
         self.frames: list[Buffer | None] = list(frames)
-        self.packed: np.ndarray | None = None
+        self.packed = packed  # the memory of small arrays, or none to make a copy of the first buffer from `start` on
         self.start = start
 
-    def resolve(self, kind: int, reference: bytes) -> Any:
-        if kind == _BYTES:
-            return bytes(self.take(_LOCATION.unpack(reference)[0]))
-        if kind != _ARRAY:
-            raise BadRequest(f"unknown kind of value ({kind})")
-        position, offset, shape, dtype = _read_reference(reference)
+    def restore(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is dict:
+            return {key: self.restore(child) for key, child in value.items()}
+        if kind is list:
+            return list(map(self.restore, value))
+        if kind is _Bytes:
+            return bytes(self.take(value.position))
+        if kind is not _Array:
+            return value
+        position, offset, shape, dtype = value
         if position:
             return self.large_array(position, shape, dtype)
         if self.packed is None:
             self.packed = np.frombuffer(self.take(0), np.uint8)[self.start :].copy()
-        return np.ndarray(shape, dtype, self.packed, offset)
+        return _ndarray(shape, dtype, self.packed, offset)
 
     def large_array(self, position: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         source = np.frombuffer(self.take(position), np.uint8)
@@ -190,12 +267,20 @@ def _make_reference(offset: int, shape: tuple[int, ...], dtype: np.dtype) -> msg
     return msgpack.ExtType(_ARRAY, _LOCATION.pack(0, offset) + _describe(shape, dtype))
 
 
-@functools.lru_cache(4096)
-def _read_reference(reference: bytes) -> tuple[int, int, tuple[int, ...], np.dtype]:
+@functools.lru_cache(1024)
+def _read_header(header: bytes) -> _Layout:
+    return _Layout(msgpack.unpackb(header, ext_hook=_read_reference, strict_map_key=True))
+
+
+def _read_reference(kind: int, reference: bytes) -> _Array | _Bytes:
+    if kind not in (_ARRAY, _BYTES):
+        raise BadRequest(f"unknown kind of value ({kind})")
     position, offset = _LOCATION.unpack_from(reference)
+    if kind == _BYTES:
+        return _Bytes(position)
     shape = struct.unpack_from(f"<{reference[_LOCATION.size]}Q", reference, _LOCATION.size + 1)
     name = reference[_LOCATION.size + 1 + 8 * len(shape) :]
-    return position, offset, shape, _dtype_of_name.get(name) or _find_dtype(name)
+    return _Array(position, offset, shape, _dtype_of_name.get(name) or _find_dtype(name))
 
 
 def _describe(shape: tuple[int, ...], dtype: np.dtype) -> bytes:

@@ -1,6 +1,7 @@
 """A message between our own processes: the buffers of the codec, behind an envelope of fixed layout."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from dreamfleet.errors import BadRequest
@@ -11,12 +12,23 @@ VERSION = 1
 REQUEST, REPLY, REFUSAL, ERROR = range(4)
 
 _ENVELOPE = struct.Struct("<BBHQ")  # protocol version, kind of message, length of the method, number of the call
+_NUMBER = struct.Struct("<Q")
 
 
 def encode_request(number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
     """Frames of a request; raises `TypeError` for data that cannot be sent."""
-    name = method.encode()
-    return _encode(meta, data, _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name)
+    return _encode(meta, data, _request_envelope(number, method))
+
+
+def prepare_request(method: str, data: Any, meta: dict[str, Any] | None) -> tuple[list[codec.Buffer], Any]:
+    """Frames of a request to be sent again and again, and its data: what is written to its arrays is in the frames."""
+    frames, (_, data) = _encode(meta, data, _request_envelope(0, method), codec.prepare)
+    return frames, data
+
+
+def set_number(frames: list[codec.Buffer], number: int) -> None:
+    """Makes a request that was prepared the call of this number."""
+    _NUMBER.pack_into(frames[0], _ENVELOPE.size - _NUMBER.size, number)
 
 
 def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
@@ -60,9 +72,14 @@ def decode_answer(kind: int, frames: list[codec.Buffer], max_bytes: int, start: 
     return Failure(*fields, is_refusal=kind == REFUSAL)
 
 
-def _encode(meta: dict[str, Any] | None, data: Any, envelope: bytes) -> list[codec.Buffer]:
+def _request_envelope(number: int, method: str) -> bytes:
+    name = method.encode()
+    return _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name
+
+
+def _encode(meta: dict[str, Any] | None, data: Any, envelope: bytes, encode: Callable = codec.encode) -> Any:
     try:
-        return codec.encode((meta, data), envelope)
+        return encode((meta, data), envelope)
     except TypeError:
         codec.encode(data)  # for an error that has the key path as the caller knows it
         codec.encode({"meta": meta})

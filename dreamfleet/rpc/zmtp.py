@@ -74,6 +74,8 @@ class ZmtpConnection:
             return []
         if not size:
             raise ConnectionResetError("the other side has closed the connection")
+        if (message := self._find_message(size)) is not None:
+            return [[message]]
         messages: list[list[Buffer]] = []
         if self._large is None:
             self._take(target[:size], messages)
@@ -103,6 +105,16 @@ class ZmtpConnection:
                 del self._unsent[:sent]
                 if size:
                     self._unsent[0] = memoryview(self._unsent[0]).cast("B")[size:]
+
+    def _find_message(self, size: int) -> bytes | None:
+        """What was received, if it is just one message of one frame, as most are."""
+        chunk = self._chunk
+        if self._large or self._received or self._frames or not self.is_ready or size > self._max_bytes:
+            return None
+        header = _LONG_HEADER if chunk[0] & _LONG else _SHORT_HEADER
+        flags, length = header.unpack_from(chunk)
+        is_message = not flags & ~_LONG and size == header.size + length
+        return bytes(chunk[header.size : size]) if is_message else None
 
     def _take(self, chunk: memoryview, messages: list[list[Buffer]]) -> None:
         """Takes all whole frames out of what was received, and keeps the rest for the next time."""

@@ -139,7 +139,7 @@ def test_buffers_are_reused_until_they_are_renewed():
     first = fleet.group.step(fleet.acts)
     assert fleet.group.step(fleet.acts) is first
     before = {k: v.copy() for k, v in first.items()}
-    fleet.group.renew_buffers()
+    fleet.group.use_buffers(fleet.group.make_buffers())
     second = fleet.group.step(fleet.acts)
     assert all(second[k] is not first[k] for k in first)
     assert all((first[k] == before[k]).all() for k in first)
