@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy import count_nonzero, isfinite
+from numpy import count_nonzero, isfinite, ndarray
 
 from dreamfleet import lifecycle
 from dreamfleet.envs.adapt import as_env
@@ -28,6 +28,17 @@ class Member(NamedTuple):
 
     def __str__(self) -> str:
         return f"environment {self.env_id}"
+
+
+class Part(NamedTuple):
+    """One value of a member's observations: where it goes, and what it has to be like."""
+
+    key: str
+    buffer: np.ndarray
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    numbers: np.ndarray | None  # as they are in the buffer, if they must be finite
+    is_finite: np.ndarray  # room for the answer
 
 
 class EnvGroup:
@@ -70,7 +81,7 @@ class EnvGroup:
     def use_buffers(self, buffers: dict[str, np.ndarray]) -> None:
         """Gives up the arrays of the last step, for others that the next ones write to."""
         self._obs = buffers
-        self._numbers = {member.env_id: self._find_numbers(member.rows) for member in self._members}
+        self._parts = {m.env_id: [self._find_part(key, m.rows) for key in buffers] for m in self._members}
 
     def close(self) -> None:
         for member in self._members:
@@ -97,24 +108,19 @@ class EnvGroup:
 
     def _store(self, member: Member, obs: dict) -> None:
         rows = member.rows
-        for key, buffer in self._obs.items():
+        for key, buffer, shape, dtype, numbers, is_finite in self._parts[member.env_id]:
             try:
                 value = obs[key]
             except KeyError:
                 raise EnvError(f"{member}: the observation has no '{key}'; it has {sorted(obs)}") from None
-            shape = () if type(value) in SCALARS else np.shape(value)
-            expected = buffer.shape[1:] if type(rows) is int else buffer[rows].shape
-            if shape != expected:
-                raise EnvError(f"{member}: observation '{key}' has shape {shape}, but its space says {expected}")
-            if type(value) is np.ndarray and value.dtype is not buffer.dtype:
-                _check_dtype(member, key, value.dtype, buffer.dtype)
+            kind = type(value)
+            given = value.shape if kind is ndarray else () if kind in SCALARS else np.shape(value)
+            if given != shape:
+                raise EnvError(f"{member}: observation '{key}' has shape {given}, but its space says {shape}")
+            if kind is ndarray and value.dtype is not dtype:
+                _check_dtype(member, key, value.dtype, dtype)
             buffer[rows] = value
-        for key, numbers, is_finite in self._numbers[member.env_id]:
-            # Of one number, as the reward is, Python is the quicker judge.
-            count = (
-                math.isfinite(numbers.item()) if is_finite.size == 1 else count_nonzero(isfinite(numbers, is_finite))
-            )
-            if count < is_finite.size:
+            if numbers is not None and not _are_finite(numbers, is_finite):
                 raise EnvError(f"{member}: observation '{key}' has NaN or infinity in it")
 
     def _build_members(self) -> list[Member]:
@@ -142,11 +148,18 @@ class EnvGroup:
         except Exception:
             log.exception("%s raised on close", member)
 
-    def _find_numbers(self, rows: int | slice) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """What the agent gets to see of a member and may not be finite, each with room for the answer."""
-        rows = rows if isinstance(rows, slice) else slice(rows, rows + 1)
-        views = {key: buffer[rows] for key, buffer in self._obs.items() if not key.startswith("log/")}
-        return [(key, view, np.empty(view.shape, bool)) for key, view in views.items() if view.dtype.kind == "f"]
+    def _find_part(self, key: str, rows: int | slice) -> Part:
+        buffer = self._obs[key]
+        view = buffer[rows if isinstance(rows, slice) else slice(rows, rows + 1)]
+        must_be_finite = view.dtype.kind == "f" and not key.startswith("log/")  # what the agent gets to see
+        shape = view.shape if isinstance(rows, slice) else view.shape[1:]
+        return Part(key, buffer, shape, buffer.dtype, view if must_be_finite else None, np.empty(view.shape, bool))
+
+
+def _are_finite(numbers: np.ndarray, room: np.ndarray) -> bool:
+    if numbers.size == 1:  # as the reward is: Python is the quicker judge
+        return math.isfinite(numbers.item())
+    return count_nonzero(isfinite(numbers, room)) == room.size
 
 
 def _check_dtype(member: Member, key: str, given: np.dtype, expected: np.dtype) -> None:
