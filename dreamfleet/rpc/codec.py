@@ -190,8 +190,8 @@ class _Bytes(NamedTuple):
 class _Layout:
     """What a header says: the tree, with references in place of what is in the buffers.
 
-    Nearly all messages are a pair of a dict of plain values, or None, and a dict that has small arrays too. As they
-    come again and again with the same header, how to restore them is worked out once.
+    Nearly all messages are a pair: a dict of plain values or None, and a dict that may have small arrays too. As they
+    come again and again with the same header, it is worked out only once how to restore them.
     """
 
     def __init__(self, tree: Any):
@@ -208,16 +208,15 @@ class _Layout:
         first, second = self.tree[0], self.tree[1].copy()
         for key, (_, offset, shape, dtype) in self._arrays:
             second[key] = _ndarray(shape, dtype, packed, offset)
-        return [first and first.copy(), second]
+        return [first if first is None else first.copy(), second]
 
 
 def _is_usual(tree: Any) -> bool:
-    if type(tree) is not list or len(tree) != 2 or type(tree[1]) is not dict or type(tree[0]) not in (dict, NoneType):
+    if type(tree) is not list or len(tree) != 2 or type(tree[0]) not in (dict, NoneType) or type(tree[1]) is not dict:
         return False
-    # `restore` copies the first only if there is something in it.
-    is_plain = tree[0] != {} and all(type(value) in _PLAIN for value in (tree[0] or {}).values())
+    is_plain = all(type(value) in _PLAIN for value in (tree[0] or {}).values())
     return is_plain and all(
-        type(value) in _PLAIN or (type(value) is _Array and not value.position) for value in tree[1].values()
+        type(value) in _PLAIN or (type(value) is _Array and value.position == 0) for value in tree[1].values()
     )
 
 

@@ -158,9 +158,10 @@ class InlineLocalClient(LocalClient):
     def exchange(self, method: str, frames: list[codec.Buffer], timeout_s: float) -> Any:
         future = self._number(method, frames)
         with self._turn_lock:
-            if reply := self._exchange_at_once(future, timeout_s):
+            connection = self._connection if self.connected and not self._inflight and timeout_s > READ_S else None
+            if connection and (reply := self._exchange_at_once(connection, future, frames)):
                 return reply.data
-        return (future if future.is_sent else self._start(future)).result(timeout_s)
+        return (future if connection else self._start(future)).result(timeout_s)
 
     def _await(self, future: Future, until: float) -> bool:
         with self._turn_lock:
@@ -181,16 +182,13 @@ class InlineLocalClient(LocalClient):
                 self._wait(until)
         return is_ready()
 
-    def _exchange_at_once(self, future: Future, timeout_s: float) -> Reply | None:
-        """Sends a call and reads once. Mostly that brings the reply; if not, and the call is sent, it is in flight."""
-        connection = self._connection
-        if not connection or not self.connected or self._inflight or timeout_s <= READ_S:
-            return None
+    def _exchange_at_once(self, connection: ZmtpConnection, future: Future, frames: list[codec.Buffer]) -> Reply | None:
+        """Sends a call and reads once, which mostly brings the reply; if not, the call is in flight as any other."""
         answers, lost = [], None
         try:
-            self._bytes_out += sum(map(len, future.payload))
-            connection.send(future.payload)
-            answers = [self._decode_answer(frames) for frames in connection.read(blocking=not connection.unsent)]
+            self._bytes_out += sum(map(len, frames))
+            connection.send(frames)
+            answers = [self._decode_answer(message) for message in connection.read(blocking=not connection.unsent)]
         except OSError as error:
             lost = error
         if len(answers) == 1 and answers[0][0] == future.number and isinstance(reply := answers[0][1], Reply):

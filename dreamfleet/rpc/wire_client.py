@@ -16,7 +16,8 @@ class WireClient(Client):
     """Calls as messages of `wire`, however they travel."""
 
     def prepare(self, method: str, data: Any, meta: dict[str, Any] | None = None) -> Prepared:
-        return PreparedFrames(self, method, *wire.prepare_request(method, data, meta))
+        frames, data = wire.prepare_request(method, data, meta)
+        return PreparedFrames(self, method, _checked(frames), data)
 
     def exchange(self, method: str, frames: list[codec.Buffer], timeout_s: float) -> Any:
         """Makes a call of frames that were prepared; returns the data of its reply."""
@@ -28,10 +29,7 @@ class WireClient(Client):
         return Future(self, number, method, frames, repeat=False, deadline=math.inf)
 
     def _encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
-        frames = wire.encode_request(number, method, data, meta)
-        if (size := sum(map(len, frames))) > codec.MAX_BYTES:
-            raise BadRequest(f"a message of {size} bytes is above the limit of {codec.MAX_BYTES}")
-        return frames
+        return _checked(wire.encode_request(number, method, data, meta))
 
     def _read_answer(self, frames: list[Any]) -> None:
         self._finish(*self._decode_answer(frames))
@@ -56,3 +54,9 @@ class PreparedFrames(Prepared):
 
     def ask(self, timeout_s: float) -> Any:
         return self._client.exchange(self._method, self._frames, timeout_s)
+
+
+def _checked(frames: list[codec.Buffer]) -> list[codec.Buffer]:
+    if (size := sum(map(len, frames))) > codec.MAX_BYTES:
+        raise BadRequest(f"a message of {size} bytes is above the limit of {codec.MAX_BYTES}")
+    return frames

@@ -6,11 +6,17 @@ import threading
 
 from dreamfleet import rpc
 
+
+def block(data):
+    print("blocked", flush=True)
+    threading.Event().wait()
+
+
 if __name__ == "__main__":
     addr, transport, key_file = sys.argv[1:]
     server = rpc.make_server(addr, "server", transport=transport, key_file=key_file or None)
     server.bind("pid", lambda data: os.getpid())
-    server.bind("block", lambda data: threading.Event().wait())
+    server.bind("block", block)
     with server:
         print("ready", flush=True)
         sys.stdin.read()

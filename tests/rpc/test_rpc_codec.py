@@ -226,3 +226,31 @@ def test_bfloat16_travels_by_name():
     for size in (3, 100_000):
         array = np.arange(size).astype(ml_dtypes.bfloat16)
         assert_same(round_trip({"x": array, "y": array[0]}), {"x": array, "y": array[0]})
+
+
+@pytest.mark.parametrize("meta", [None, {}, {"session": "abc", "wait_s": 1.5}])
+def test_messages_with_the_same_header_share_nothing(meta):
+    trees = [[meta, {"x": np.full(3, i, np.float32), "flag": np.bool_(i), "id": 7}] for i in range(2)]
+    first, second = ([bytes(frame) for frame in codec.encode(tree)] for tree in trees)
+    assert first[0][: 4 + first[0][0]] == second[0][: 4 + second[0][0]]
+    spoilt = codec.decode(first)
+    spoilt[1]["x"][:] = -1
+    spoilt[1]["more"] = spoilt[1].pop("id")
+    if meta is not None:
+        spoilt[0]["more"] = 1
+    assert_same(codec.decode(second), trees[1])
+    assert_same(codec.decode(first), trees[0])
+
+
+def test_what_is_written_to_a_prepared_tree_is_in_its_message():
+    large = np.zeros(70_000, np.int16)
+    tree = {"id": 3, "flag": np.zeros((), bool), "x": np.ones((2, 5), np.float64), "large": large, "name": "abc"}
+    frames, data = codec.prepare([{"session": "abc"}, tree], b"prefix")
+    before = [bytes(frame) for frame in frames]
+    assert_same(codec.decode(before, start=6), [{"session": "abc"}, tree])
+    data[1]["flag"][...], data[1]["x"][1], data[1]["large"][-1] = True, 2.5, 9
+    assert all(data[1][key].ctypes.data % codec.ALIGN == 0 for key in ("flag", "x", "large"))
+    x = np.array([[1.0] * 5, [2.5] * 5])
+    expected = {**tree, "flag": np.array(True), "x": x, "large": np.array([0] * 69_999 + [9], np.int16)}
+    assert_same(codec.decode([bytes(frame) for frame in frames], start=6), [{"session": "abc"}, expected])
+    assert not large.any()

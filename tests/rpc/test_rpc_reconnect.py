@@ -5,6 +5,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rpc_links import WAIT_S
 
@@ -45,6 +46,28 @@ def test_a_call_in_flight_fails_at_once_when_the_server_dies(link, spawn):
     with pytest.raises(Disconnected, match="server was lost during block"):
         future.result()
     assert client.stats()["lost_calls"] == 1
+
+
+def test_a_prepared_call_fails_at_once_when_the_server_dies(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    assert client.call("pid").result(WAIT_S) == process.pid
+    errors = []
+
+    def ask():
+        try:
+            client.prepare("block", {"x": np.zeros(3)}).ask(WAIT_S)
+        except Disconnected as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert process.stdout.readline() == "blocked\n"
+    end(process)
+    thread.join(WAIT_S)
+    assert errors == ["server was lost during block"]
+    process = spawn()
+    assert client.prepare("pid", {"x": np.zeros(3)}).ask(WAIT_S) == process.pid
 
 
 def test_a_repeatable_call_survives_the_death_of_the_server(link, spawn):

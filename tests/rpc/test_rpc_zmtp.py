@@ -2,7 +2,9 @@
 
 import contextlib
 import socket
+import threading
 
+import numpy as np
 import pytest
 import zmq
 from hypothesis import given, settings
@@ -108,23 +110,50 @@ def test_what_does_not_fit_the_socket_is_sent_later():
     assert received == expected
 
 
-def test_calls_to_a_libzmq_socket_that_expects_signs_of_life():
+@contextlib.contextmanager
+def libzmq_router():
     addr = rpc.resolve_addr("ipc:{auto}", "zmq")
     context = zmq.Context()
-    router = context.socket(zmq.ROUTER)
-    router.heartbeat_ivl, router.heartbeat_timeout = 20, 200
-    router.bind(f"ipc://{addr.removeprefix('ipc:')}")
-    monitor = router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     try:
-        with rpc.make_client(addr, "client", peer="router") as client:
-            future = client.call("echo", {"a": 1})
-            identity, *frames = router.recv_multipart()
-            _, kind, number, method, start = wire.read_envelope(frames[0])
-            assert (kind, method) == (wire.REQUEST, "echo")
-            assert not monitor.poll(1000), "the client answers, so it is not taken for dead"
-            data, _ = wire.decode_payload(frames, LIMIT, start)
-            router.send_multipart([identity, *wire.encode_answer(number, data)])
-            assert future.result(WAIT_S) == {"a": 1}
+        router = context.socket(zmq.ROUTER)
+        router.heartbeat_ivl, router.heartbeat_timeout = 20, 200
+        router.bind(f"ipc://{addr.removeprefix('ipc:')}")
+        yield addr, router
     finally:
         context.destroy(0)
         rpc.remove_addr(addr)
+
+
+def receive_call(router):
+    identity, *frames = router.recv_multipart()
+    _, kind, number, method, start = wire.read_envelope(frames[0])
+    assert kind == wire.REQUEST
+    return identity, number, method, wire.decode_payload(frames, LIMIT, start)[0]
+
+
+def test_calls_to_a_libzmq_socket_that_expects_signs_of_life():
+    with libzmq_router() as (addr, router), rpc.make_client(addr, "client", peer="router") as client:
+        monitor = router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        future = client.call("echo", {"a": 1})
+        identity, number, method, data = receive_call(router)
+        assert method == "echo"
+        assert not monitor.poll(1000), "the client answers, so it is not taken for dead"
+        router.send_multipart([identity, *wire.encode_answer(number, data)])
+        assert future.result(WAIT_S) == {"a": 1}
+
+
+def test_an_answer_to_another_call_is_not_taken_for_the_one_that_was_asked_for():
+    def answer_both(router):
+        for _ in range(2):
+            identity, number, _, _ = receive_call(router)
+            router.send_multipart([identity, *wire.encode_answer(number + 9, "wrong")])
+            router.send_multipart([identity, *wire.encode_answer(number, "right")])
+
+    with libzmq_router() as (addr, router):
+        thread = threading.Thread(target=answer_both, args=(router,))
+        thread.start()
+        with rpc.make_client(addr, "client", peer="router", threaded=False) as client:
+            prepared = client.prepare("echo", {"x": np.zeros(3)})
+            assert [prepared.ask(WAIT_S) for _ in range(2)] == ["right", "right"]
+            assert client.stats()["late_replies"] == 2
+        thread.join(WAIT_S)
