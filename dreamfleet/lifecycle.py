@@ -9,20 +9,38 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 log = logging.getLogger("dreamfleet.lifecycle")
 
 SAME_WAIT_S = 0.5  # a wait for the same thing that starts again within this time is still the same wait
 
 _lock = threading.RLock()  # a signal handler may ask for a stop while its thread holds it
-_waits: dict[int, tuple[str, float]] = {}  # thread id -> (what, monotonic start)
-_past_waits: dict[int, tuple[str, float, float]] = {}  # the last one of each thread, with its end
+_waits: dict[int, "Wait"] = {}  # by thread id
+_past_waits: dict[int, tuple["Wait", float]] = {}  # the last one of each thread, with its end
 _limits: list["Limit"] = []
 _callbacks: list[Callable[[], None]] = []
 _stop = threading.Event()
 _state = "starting"
 _listener: Callable[[], None] | None = None  # hears of every change of the state
 _beat = time.monotonic()
+
+
+class Wait(NamedTuple):
+    """What a thread waits for, perhaps again and again."""
+
+    what: str
+    since: float
+    begun: float  # the last time
+    before_s: float = 0.0  # how long it waited the other times
+
+    def waited_s(self, now: float) -> float:
+        return self.before_s + now - self.begun
+
+    def describe(self, now: float) -> dict:
+        seconds = now - self.since
+        share = self.waited_s(now) / seconds if seconds > 0 else 1.0
+        return {"what": self.what, "seconds": round(seconds, 1), "share": round(share, 2)}
 
 
 @contextlib.contextmanager
@@ -32,24 +50,24 @@ def waiting(what: str) -> Iterator[None]:
     if thread_id in _waits:
         yield
         return
-    before, since, ended = _past_waits.get(thread_id, ("", 0.0, 0.0))
     now = time.monotonic()
-    goes_on = before == what and now - ended < SAME_WAIT_S
-    _waits[thread_id] = (what, since if goes_on else now)
+    wait = Wait(what, now, now)
+    before, ended = _past_waits.get(thread_id, (None, 0.0))
+    if before and before.what == what and now - ended < SAME_WAIT_S:
+        wait = Wait(what, before.since, now, before.waited_s(ended))
+    _waits[thread_id] = wait
     try:
         yield
     finally:
-        _past_waits[thread_id] = (*_waits.pop(thread_id, (what, now)), time.monotonic())
+        _past_waits[thread_id] = (_waits.pop(thread_id, wait), time.monotonic())
 
 
 def waits(older_than_s: float = 0.0) -> list[dict]:
-    """The waits in progress, longest first, as `{"what", "seconds"}`."""
+    """The waits in progress, longest first, as `{"what", "seconds", "share"}`, the share of the time really waited."""
     now = time.monotonic()
-    work = [limit.work for limit in _limits]
-    entries = [(now - since, what) for what, since in [*_waits.values(), *filter(None, work)]]
-    return [
-        {"what": what, "seconds": round(age, 1)} for age, what in sorted(entries, reverse=True) if age >= older_than_s
-    ]
+    work = [Wait(what, since, since) for what, since in filter(None, [limit.work for limit in _limits])]
+    entries = sorted([*_waits.values(), *work], key=lambda wait: wait.since)
+    return [wait.describe(now) for wait in entries if now - wait.since >= older_than_s]
 
 
 class Limit:

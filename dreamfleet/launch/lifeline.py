@@ -83,7 +83,7 @@ def receive_messages(end: socket.socket) -> tuple[list[dict], bool]:
 
 def make_heartbeat() -> dict:
     """What this process is doing."""
-    waits = [{"what": wait["what"][:200], "seconds": wait["seconds"]} for wait in lifecycle.waits(older_than_s=0.5)]
+    waits = [{**wait, "what": wait["what"][:200]} for wait in lifecycle.waits(older_than_s=0.5)]
     return {
         "kind": "heartbeat",
         "state": lifecycle.state(),

@@ -10,6 +10,7 @@ from dreamfleet.metrics.progress import Progress
 
 _CELL_WIDTH = 25
 _MAX_COLUMNS = 4
+_ALL_THE_TIME = 0.95
 _MAX_WAITS = 2
 _STATE_STYLES = {"running": "green", "done": "green", "failed": "bold red", "stopping": "yellow"}
 
@@ -97,17 +98,19 @@ def format_roles(status: dict) -> str:
 
 def format_waits(status: dict) -> str:
     """The longest waits, roles that wait for the same told together."""
-    waits: dict[str, tuple[float, list[str]]] = {}  # what -> longest, who
+    waits: dict[str, list[tuple[float, float, str]]] = {}  # what -> seconds, share and who
     for name, role in status.get("roles", {}).items():
         for wait in role.get("waits") or ():
-            longest, names = waits.get(wait["what"], (0.0, []))
-            names = names if name in names else names + [name]
-            waits[wait["what"]] = (max(longest, wait["seconds"]), names)
-    ranked = sorted(waits.items(), key=lambda item: -item[1][0])[:_MAX_WAITS]
-    return ", ".join(
-        f"{_enumerate(names)} {'waits' if len(names) == 1 else 'wait'} for {what} ({seconds:.1f} s)"
-        for what, (seconds, names) in ranked
-    )
+            waits.setdefault(wait["what"], []).append((wait["seconds"], wait.get("share", 1.0), name))
+    ranked = sorted(waits.items(), key=lambda item: -max(item[1])[0])[:_MAX_WAITS]
+    return ", ".join(_format_wait(what, entries) for what, entries in ranked)
+
+
+def _format_wait(what: str, entries: list[tuple[float, float, str]]) -> str:
+    names = list(dict.fromkeys(name for _, _, name in entries))
+    seconds, share, _ = max(entries)
+    time = f"{seconds:.1f} s" if share > _ALL_THE_TIME else f"{share:.0%} of {seconds:.1f} s"
+    return f"{_enumerate(names)} {'waits' if len(names) == 1 else 'wait'} for {what} ({time})"
 
 
 def _enumerate(names: list[str]) -> str:

@@ -27,7 +27,7 @@ PROGRESS = Progress(
 
 
 def make_role(state="running", restarts=0, waits=()):
-    waits = [{"what": what, "seconds": seconds} for what, seconds in waits]
+    waits = [{"what": what, "seconds": seconds, "share": share} for what, seconds, share in waits]
     return {"pid": 1, "state": state, "restarts": restarts, "heartbeat_age_s": 0.1, "waits": waits, "exit": None}
 
 
@@ -35,11 +35,11 @@ STATUS = {
     "state": "running",
     "roles": {
         "agent": make_role(),
-        "replay": make_role(waits=[("learner: ratio", 3.2)]),
+        "replay": make_role(waits=[("learner: ratio", 3.2, 0.4)]),
         "logger": make_role(state="restarting", restarts=1),
-        "env0": make_role(waits=[("actor: action", 1.0)]),
-        "env1": make_role(waits=[("actor: action", 1.5)]),
-        "env2": make_role(waits=[("something short", 0.6)]),
+        "env0": make_role(waits=[("actor: action", 1.0, 1.0)]),
+        "env1": make_role(waits=[("actor: action", 1.5, 1.0)]),
+        "env2": make_role(waits=[("something short", 0.6, 1.0)]),
     },
 }
 EXPECTED = [
@@ -54,7 +54,7 @@ EXPECTED = [
     "replay 12.3k/100k",
     "ratio 31.84/32",
     "5/6 running, 1 restart, restarting: logger",
-    "replay waits for learner: ratio (3.2 s), env0 and 1 more wait for actor: action (1.5 s)",
+    "replay waits for learner: ratio (40% of 3.2 s), env0 and 1 more wait for actor: action (1.5 s)",
 ]
 
 
@@ -93,7 +93,7 @@ def test_no_width_and_no_content_is_too_odd(is_terminal):
         (None, {"state": "starting", "roles": {}}),
         (Progress(step=5), {"state": "failed", "roles": {"env0": {}}}),
         (Progress(step=10**15, total_steps=1, score=-1e300, eta_s=1e12, env_rate=1e20, ratio=1e-9), STATUS),
-        (PROGRESS, {"state": "unheard of", "roles": {"x" * 300: make_role(waits=[("[/y]" * 200, 1e9)])}}),
+        (PROGRESS, {"state": "unheard of", "roles": {"x" * 300: make_role(waits=[("[/y]" * 200, 1e9, 0.2)])}}),
     ]
     for width in [1, 2, 3, 5, 10, 20, 49, 50, 51, 500]:
         with Terminal(100, make_console(width, is_terminal), every_s=0) as terminal:
