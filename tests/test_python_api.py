@@ -68,13 +68,20 @@ def start(tmp_path):
         command = [sys.executable, str(path) if is_file else "-", str(tmp_path / "run"), scenario]
         with path.open() as source, (tmp_path / "output").open("w") as output:
             streams = {"stdin": source, "stdout": output, "stderr": subprocess.STDOUT}
-            started.append(subprocess.Popen(command, **streams, start_new_session=True, cwd=tmp_path))
+            started.append(
+                subprocess.Popen(command, **streams, start_new_session=True, cwd=tmp_path, preexec_fn=heed_interrupts)
+            )
         return started[-1]
 
     yield start_one
     for process in started:
         process.kill()
         process.wait()
+
+
+def heed_interrupts() -> None:
+    # A shell has its background jobs ignore the signal, and the tests may be run by one of them.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_step(logdir: Path, step: int, process: subprocess.Popen | None = None) -> None:
