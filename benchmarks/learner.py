@@ -79,7 +79,7 @@ def measure_agent(size: str, kind: str, cache: str, repeats: int) -> dict[str, f
     import numpy as np
 
     from dreamfleet.agent.dreamer import Dreamer
-    from dreamfleet.config import agent_settings, load_config
+    from dreamfleet.options import agent_settings, load_config
 
     options = {"dreamer.size": size, "batch_size": BATCH, "batch_length": LENGTH, "jax.cache": cache}
     config = agent_settings(load_config(options))

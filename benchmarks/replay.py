@@ -23,10 +23,10 @@ from benchmarks.chunk_replay import ChunkReplay
 from benchmarks.report import Case, finish, parse_args
 from dreamfleet import rpc
 from dreamfleet.launch.combined import KEEP_MEMORY, ONE_THREAD
+from dreamfleet.options.roles import with_defaults
 from dreamfleet.replay import Selection, Store, consecutive_batches
-from dreamfleet.roles.batches import remote_batches
-from dreamfleet.roles.options import with_defaults
-from dreamfleet.roles.replay import ReplayRole
+from dreamfleet.roles.learner.batches import remote_batches
+from dreamfleet.roles.replay.role import ReplayRole
 
 BATCH, LENGTH, ENVS = 16, 65, 8
 STEPS = 50_000

@@ -226,7 +226,7 @@ class Fleet:
 
 
 def read_inserts(path: Path) -> int:
-    from dreamfleet.roles.counts import CountsFile
+    from dreamfleet.roles.replay.counts import CountsFile
 
     file = CountsFile(path)
     try:

@@ -14,14 +14,14 @@ from typing import Any
 import elements
 
 from dreamfleet.commands.modules import check_modules
-from dreamfleet.config import check_config, check_resume, load_config
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.background import BackgroundRun
 from dreamfleet.launch.run import run_config
-from dreamfleet.launch.status import read_status
+from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.metrics.progress import Progress, read_progress
 from dreamfleet.metrics.reading import Series, make_series, read_series
 from dreamfleet.metrics.terminal import Terminal
+from dreamfleet.options import check_config, check_resume, load_config
 
 STOP_S = 90.0  # for an orderly stop, with its checkpoint
 KILL_S = 10.0  # for the end after it took too long

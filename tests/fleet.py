@@ -15,7 +15,7 @@ from dreamfleet.launch.combined import combined
 from dreamfleet.launch.factories import Factories
 from dreamfleet.metrics import make_writers
 from dreamfleet.replay import Store, consecutive_batches
-from dreamfleet.roles.counts import CountsFile
+from dreamfleet.roles.replay.counts import CountsFile
 from dreamfleet.testing import CountingAgent, CountingEnv
 
 DEADLINE_S = 120.0

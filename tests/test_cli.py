@@ -11,9 +11,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from dreamfleet.cli import COMMANDS, main
-from dreamfleet.config import load_config, save_config
-from dreamfleet.config.load import load_defaults
 from dreamfleet.errors import CheckpointError, ConfigError, RunFailed, RunRefused
+from dreamfleet.options import load_config, save_config
+from dreamfleet.options.load import load_defaults
 
 
 @pytest.fixture(autouse=True)
@@ -231,7 +231,7 @@ def test_help_of_the_module_is_light():
     assert done.returncode == 0 and "train" in done.stdout
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "dreamfleet.cli" in imported
-    assert imported.isdisjoint({"numpy", "elements", "ruamel.yaml", "zmq", "portal", "jax", "dreamfleet.config"})
+    assert imported.isdisjoint({"numpy", "elements", "ruamel.yaml", "zmq", "portal", "jax", "dreamfleet.options"})
 
 
 @pytest.mark.distributed

@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import pytest
-from documented import DOCS, find_undocumented, read_names
-from fleet import DEADLINE_S, read_jsonl
 
-from dreamfleet.config.load import load_presets
-from dreamfleet.config.resume import CHANGEABLE
+from dreamfleet.options.load import load_presets
+from dreamfleet.options.resume import CHANGEABLE
+from tests.documented import DOCS, find_undocumented, read_names
+from tests.fleet import DEADLINE_S, read_jsonl
 
 
 def test_every_preset_has_its_line():

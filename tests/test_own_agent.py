@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import read_jsonl
 
 from dreamfleet.agent.contract import Agent
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.metrics.reading import read_series
+from tests.fleet import read_jsonl
 
 pytestmark = pytest.mark.distributed
 

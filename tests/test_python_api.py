@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import DEADLINE_S, eventually, read_inserts
-from test_runs import pids_of_roles, wait_gone
 
 import dreamfleet
 from dreamfleet.agent.random import RandomAgent
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import ConfigError, RunFailed
+from tests.fleet import DEADLINE_S, eventually, read_inserts
+from tests.test_runs import pids_of_roles, wait_gone
 
 RANDOM = "dreamfleet.agent.random:RandomAgent"
 SMALL = {"preset": "debug", "agent": RANDOM, "run": {"train_ratio": 4.0}}

@@ -13,9 +13,9 @@ from pathlib import Path
 import elements
 import psutil
 import pytest
-from fleet import DEADLINE_S, eventually, read_inserts
 
 from dreamfleet.checkpoint import Checkpoints
+from tests.fleet import DEADLINE_S, eventually, read_inserts
 
 pytestmark = pytest.mark.distributed
 

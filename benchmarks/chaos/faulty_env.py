@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.chaos.control import Control, Life, make_life
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
-from dreamfleet.launch.tree import TOKEN_VARIABLE
+from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE
 
 LENGTH = 20
 LEAK_BYTES = 16 << 20  # a step

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from benchmarks.chaos.control import VARIABLE, Control
 from benchmarks.chaos.proxy import Proxy
-from dreamfleet.launch.tree import TOKEN_VARIABLE
-from dreamfleet.roles.counts import Counts, CountsFile
+from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE
+from dreamfleet.roles.replay.counts import Counts, CountsFile
 
 REPOSITORY = Path(__file__).parents[2]
 ENVS = 4

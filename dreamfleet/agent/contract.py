@@ -1,12 +1,14 @@
 """What an agent is: the methods that the actor and the learner call, on any object that has them."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 Carry = Any
 Batch = dict[str, np.ndarray]
+
+POLICY_FORMAT = 1  # of the exported function's arguments; the loader refuses others
 
 
 class Agent(Protocol):
@@ -48,3 +50,26 @@ class SlotAgent(Protocol):
     def init_slots(self, num_slots: int) -> None: ...
 
     def policy_slots(self, slots: np.ndarray, is_new: np.ndarray, obs: Batch, mode: str) -> tuple[Batch, Batch]: ...
+
+
+class PolicyProgram(NamedTuple):
+    """A function that `jax.export` has serialised, and the arrays to call it with.
+
+    It is called as `f(weights, carry, obs, seed, call)` and returns `(carry, acts)`: four dicts of arrays by name, of
+    which all but the weights have a leading batch dimension of any size; `seed` and `call`, the number of the call, are
+    uint32 scalars from which the randomness is derived. Rows of `obs` with `is_first` start from nothing.
+    """
+
+    serialized: bytes
+    weights: dict[str, np.ndarray]
+    carry: dict[str, np.ndarray]  # of one row that begins
+    obs_keys: list[str]  # that the function takes, `is_first` among them
+    seed: int
+    platforms: tuple[str, ...]
+
+
+@runtime_checkable
+class ExportingAgent(Protocol):
+    """An agent whose policy can do without it."""
+
+    def export_policy(self, mode: str = "eval") -> PolicyProgram: ...

@@ -8,8 +8,8 @@ import sys
 
 from dreamfleet.commands.modules import check_modules
 from dreamfleet.commands.train import add_preset
-from dreamfleet.config import load_config
 from dreamfleet.errors import ConfigError
+from dreamfleet.options import load_config
 
 FLAGS = ("steps", "json", "preset")
 

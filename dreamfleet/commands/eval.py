@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     for key in ("episodes", "envs"):
         if getattr(args, key) < 1:
             raise ConfigError(key, getattr(args, key), "is too few", "give at least 1")
-    from dreamfleet.launch.saved import load_run, make_eval_env, make_trained_agent
+    from dreamfleet.launch.trained import load_run, make_eval_env, make_trained_agent
     from dreamfleet.results.rollout import Rollout, play
 
     saved = load_run(args.logdir, words, args.checkpoint, FLAGS)

@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Exports the policy in eval mode and says what is there."""
-    from dreamfleet.agent.program import ExportingAgent
-    from dreamfleet.launch.saved import load_run, make_eval_env, make_trained_agent
+    from dreamfleet.agent.contract import ExportingAgent
+    from dreamfleet.launch.trained import load_run, make_eval_env, make_trained_agent
     from dreamfleet.results.artefact import VENDORED, check_target, write_artefact
     from dreamfleet.results.extras import load_extra
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
         if not isinstance(agent, ExportingAgent):
-            remedy = "give it export_policy(mode), as dreamfleet/agent/program.py describes"
+            remedy = "give it export_policy(mode), as dreamfleet/agent/contract.py describes"
             raise ConfigError("agent", config["agent"], "cannot export its policy", remedy)
         env = make_eval_env(saved.config)(0)
         obs_space = {name: space for name, space in env.obs_space.items() if not name.startswith("log/")}

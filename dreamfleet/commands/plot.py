@@ -100,8 +100,8 @@ def _load_curves(args: argparse.Namespace) -> list:
 
 def _group(logdir: Path, by: str) -> tuple[str, Any]:
     """The task of a run, and what runs have in common that are averaged."""
-    from dreamfleet.config.resume import CHANGEABLE, read_saved
-    from dreamfleet.config.saved import find_config
+    from dreamfleet.options.resume import CHANGEABLE, read_saved
+    from dreamfleet.options.saved import find_config
 
     config = read_saved(find_config(logdir))
     if by == "config":

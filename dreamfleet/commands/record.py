@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Films in this process and names the files."""
     _check(args)
-    from dreamfleet.launch.saved import load_run, make_trained_agent
+    from dreamfleet.launch.trained import load_run, make_trained_agent
     from dreamfleet.results.extras import load_extra
 
     for module in ("av", "PIL.Image"):
@@ -85,7 +85,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _film_episodes(args: argparse.Namespace, config: Any, agent: Any, out: Path, say: Callable) -> None:
     from dreamfleet.envs.rendering import WithFrame
-    from dreamfleet.launch.saved import make_eval_env
+    from dreamfleet.launch.trained import make_eval_env
     from dreamfleet.results.films import film_episodes
     from dreamfleet.results.rollout import Rollout
     from dreamfleet.results.video import Video
@@ -102,7 +102,7 @@ def _film_episodes(args: argparse.Namespace, config: Any, agent: Any, out: Path,
 
 
 def _film_dreams(args: argparse.Namespace, config: Any, agent: Any, out: Path, say: Callable) -> None:
-    from dreamfleet.launch.saved import make_eval_env
+    from dreamfleet.launch.trained import make_eval_env
     from dreamfleet.results.films import film_report
     from dreamfleet.results.rollout import Rollout
     from dreamfleet.results.video import Video

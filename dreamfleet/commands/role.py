@@ -9,9 +9,9 @@ import elements
 
 from dreamfleet.commands.modules import check_modules
 from dreamfleet.commands.train import add_preset
-from dreamfleet.config import check_config, load_config
-from dreamfleet.config.addresses import ROLES, is_tcp
 from dreamfleet.errors import ConfigError
+from dreamfleet.options import check_config, load_config
+from dreamfleet.options.addresses import ROLES, is_tcp
 
 FLAGS = (*(f"addr-{role}" for role in ROLES), "key", "index", "eval", "preset")
 KEY_VARIABLE = "DREAMFLEET_KEY_FILE"

@@ -7,7 +7,7 @@ from typing import Any
 import elements
 
 from dreamfleet.commands.modules import check_modules
-from dreamfleet.config import check_config, check_resume, format_config, load_config, option_help
+from dreamfleet.options import check_config, check_resume, format_config, load_config, option_help
 
 FLAGS = ("preset", "seeds", "dry-run")
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import cloudpickle
 
 from dreamfleet.errors import DreamfleetError, RunFailed
-from dreamfleet.launch.lifeline import MAX_PACKET, MAX_TEXT, make_pair, receive_order, send_order
-from dreamfleet.launch.process import PACKAGE_ROOT
-from dreamfleet.launch.record import describe_exit
+from dreamfleet.launch.supervise.lifeline import MAX_PACKET, MAX_TEXT, make_pair, receive_order, send_order
+from dreamfleet.launch.supervise.process import PACKAGE_ROOT
+from dreamfleet.launch.supervise.role_record import describe_exit
 
 EXIT_S = 10.0  # from the end of the run to the end of the launcher's process
 ORPHAN_S = 120.0  # for the run to stop in order after the script is gone

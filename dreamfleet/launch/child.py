@@ -16,9 +16,9 @@ import socket
 import sys
 import time
 
-from dreamfleet.launch.lifeline import OUTCOME_PATIENCE_S, ForwardLogs, Lifeline, receive_order, run_to_end
+from dreamfleet.launch.supervise.lifeline import OUTCOME_PATIENCE_S, ForwardLogs, Lifeline, receive_order, run_to_end
+from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_marked
 from dreamfleet.launch.topology import load_target
-from dreamfleet.launch.tree import TOKEN_VARIABLE, kill_marked
 
 OPEN_FILES = 1 << 16
 GC_THRESHOLD = 20_000  # new objects, 700 by default

@@ -11,15 +11,15 @@ import elements
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.launch.lock import lock_logdir
-from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
+from dreamfleet.options.roles import key_file, sequence_length, with_defaults
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.logger import parallel_logger
-from dreamfleet.roles.options import key_file, sequence_length, with_defaults
-from dreamfleet.roles.replay import parallel_replay
+from dreamfleet.roles.replay.role import parallel_replay
 
 ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
 LOGGER_GRACE_S = 30.0

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import elements
 import numpy as np
 
-from dreamfleet.config import agent_settings, config_args
 from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
+from dreamfleet.options import agent_settings, config_args
+from dreamfleet.options.roles import sequence_length
 from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
 from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.segment import BLOCK_ROWS
 from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
-from dreamfleet.roles.options import sequence_length
 
 EVAL_STEPS = 10_000  # of evaluation data that are kept when no capacity is given
 

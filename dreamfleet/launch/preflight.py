@@ -14,7 +14,7 @@ from dreamfleet.errors import RunFailed, RunRefused
 from dreamfleet.launch.combined import ONE_THREAD
 from dreamfleet.launch.factories import check_replay
 from dreamfleet.launch.lock import lock_logdir
-from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 
 ROLE = "preflight"

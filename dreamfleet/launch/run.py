@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import elements
 
-from dreamfleet.config import config_args, forget_config, is_saved, save_config
 from dreamfleet.envs.registry import task_section
 from dreamfleet.errors import RunRefused
 from dreamfleet.launch.factories import Factories, make_factories
 from dreamfleet.launch.topology import RoleSpec
-from dreamfleet.roles.options import with_defaults
+from dreamfleet.options import config_args, forget_config, is_saved, save_config
+from dreamfleet.options.roles import with_defaults
 
 
 def run_config(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> None:

@@ -20,13 +20,13 @@ from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.roles.actor import Actor
+from dreamfleet.options.roles import with_defaults
+from dreamfleet.roles.actor.role import Actor
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.env import EnvWorker
-from dreamfleet.roles.learner import Learner
+from dreamfleet.roles.learner.role import Learner
 from dreamfleet.roles.logger import LoggerRole
-from dreamfleet.roles.options import with_defaults
-from dreamfleet.roles.replay import ReplayRole
+from dreamfleet.roles.replay.role import ReplayRole
 from dreamfleet.roles.wiring import load_factory
 
 

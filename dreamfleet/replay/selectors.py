@@ -8,7 +8,7 @@ import numpy as np
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks, Items
 from dreamfleet.replay.segment import BLOCK_ROWS
-from dreamfleet.replay.tree import SumTree
+from dreamfleet.replay.sum_tree import SumTree
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ vendor/          the package flatbuffers, with which JAX reads program.bin and w
 
 import contextlib
 import importlib.metadata
-import importlib.util
 import io
 import json
 import os
@@ -20,7 +19,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamfleet.agent.program import FORMAT, PolicyProgram
+from dreamfleet.agent.contract import POLICY_FORMAT, PolicyProgram
 from dreamfleet.errors import ConfigError
 from dreamfleet.results.extras import load_extra
 
@@ -75,7 +74,7 @@ def _files(
     arrays = {f"weights/{name}": array for name, array in program.weights.items()}
     arrays |= {f"carry/{name}": array for name, array in program.carry.items()}
     spec = {
-        "format": FORMAT,
+        "format": POLICY_FORMAT,
         **details,
         "dreamfleet": importlib.metadata.version("dreamfleet"),
         "jax": importlib.metadata.version("jax"),
@@ -91,7 +90,7 @@ def _files(
     np.savez(buffer, allow_pickle=False, **{name: _plain(array) for name, array in arrays.items()})
     yield "arrays.npz", buffer.getvalue()
     yield "program.bin", program.serialized
-    yield "load_policy.py", _loader().read_bytes()
+    yield "load_policy.py", Path(__file__).with_name("load_policy.py").read_bytes()
     yield from _vendored()
 
 
@@ -109,13 +108,6 @@ def _bound(values: Any) -> Any:
     flat = np.asarray(values).ravel().tolist()
     limits = [value if np.isfinite(value) else None for value in flat]
     return limits[0] if len(set(limits)) == 1 else np.asarray(limits, object).reshape(np.shape(values)).tolist()
-
-
-def _loader() -> Path:
-    # Found without an import: that would load JAX, which nothing here needs.
-    spec = importlib.util.find_spec("dreamfleet.agent")
-    assert spec is not None and spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0]) / "load_policy.py"
 
 
 def _vendored() -> Iterator[tuple[str, bytes]]:

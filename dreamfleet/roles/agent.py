@@ -7,9 +7,9 @@ from collections.abc import Callable
 import elements
 
 from dreamfleet import lifecycle
-from dreamfleet.roles.actor import parallel_actor
-from dreamfleet.roles.learner import parallel_learner
-from dreamfleet.roles.options import with_defaults
+from dreamfleet.options.roles import with_defaults
+from dreamfleet.roles.actor.role import parallel_actor
+from dreamfleet.roles.learner.role import parallel_learner
 from dreamfleet.roles.wiring import load_factory
 
 log = logging.getLogger("dreamfleet.agent")

@@ -11,7 +11,7 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
-from dreamfleet.roles.options import with_defaults
+from dreamfleet.options.roles import with_defaults
 from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 

@@ -14,8 +14,8 @@ from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, read_progress, write_progress
+from dreamfleet.options.roles import with_defaults
 from dreamfleet.roles.clock import Every
-from dreamfleet.roles.options import with_defaults
 from dreamfleet.roles.wiring import load_factory, serve
 
 log = logging.getLogger("dreamfleet.logger")

@@ -7,7 +7,7 @@ import cloudpickle
 import elements
 
 from dreamfleet import rpc
-from dreamfleet.roles.options import key_file
+from dreamfleet.options.roles import key_file
 
 
 class Caller(Protocol):

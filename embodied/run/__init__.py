@@ -1,3 +1,3 @@
-"""Import paths of the reference: `embodied.run.parallel` is `dreamfleet.roles.parallel`."""
+"""Import paths of the reference: `embodied.run.parallel` is `dreamfleet.parallel`."""
 
 from embodied.run import parallel as parallel

@@ -1,6 +1,6 @@
-"""Import paths of the reference: `embodied.run.parallel` is `dreamfleet.roles.parallel`."""
+"""Import paths of the reference: `embodied.run.parallel` is `dreamfleet.parallel`."""
 
-from dreamfleet.roles.parallel import (
+from dreamfleet.parallel import (
     combined,
     parallel_actor,
     parallel_agent,

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dreamfleet.agent.learning import DETER, STOCH
-from dreamfleet.agent.sizes import model_sizes
-from dreamfleet.config.load import agent_settings, load_config
+from dreamfleet.agent.dreamer.learning import DETER, STOCH
+from dreamfleet.agent.dreamer.sizes import model_sizes
+from dreamfleet.options.load import agent_settings, load_config
 
 STEP_SPACES = {
     "reward": elements.Space(np.float32),

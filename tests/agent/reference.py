@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dreamfleet.agent.model import Model
-from dreamfleet.agent.names import named_leaves, replace_leaves
-from dreamfleet.config.load import load_config
+from dreamfleet.agent.dreamer.model import Model
+from dreamfleet.agent.dreamer.names import named_leaves, replace_leaves
+from dreamfleet.options.load import load_config
 
 PATH = Path(os.environ.get("DREAMFLEET_REFERENCE") or Path(__file__).parents[1] / "data" / "reference_a.npz")
 

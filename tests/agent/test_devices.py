@@ -3,10 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from batches import ACT_SPACE, OBS_SPACE, make_batch, make_config
 
-from dreamfleet.agent import devices
-from dreamfleet.agent.dreamer import Dreamer
+from dreamfleet.agent.dreamer import Dreamer, devices
+from tests.agent.batches import ACT_SPACE, OBS_SPACE, make_batch, make_config
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ import re
 import jax
 import numpy as np
 import pytest
-from batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
 
 from dreamfleet.agent.contract import SlotAgent
 from dreamfleet.agent.dreamer import Dreamer
-from dreamfleet.agent.learning import DETER, STOCH
+from dreamfleet.agent.dreamer.learning import DETER, STOCH
 from dreamfleet.errors import CheckpointError, ConfigError, NonFiniteLoss
+from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
 
 MIXED = {**IMAGE_SPACE, **OBS_SPACE}
 

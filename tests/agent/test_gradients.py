@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from batches import ACT_SPACE, OBS_SPACE, make_batch, make_config, random_module
 
-from dreamfleet.agent.learning import initial_carry, make_learning, split_context
-from dreamfleet.agent.losses import actor_loss, critic_loss, latent_losses
-from dreamfleet.agent.model import Model
-from dreamfleet.agent.objective import objective
-from dreamfleet.agent.rssm import State
-from dreamfleet.nn.distributions import Bernoulli, BoundedNormal, Categorical, TwoHot, symlog_error
+from dreamfleet.agent.dreamer.learning import initial_carry, make_learning, split_context
+from dreamfleet.agent.dreamer.losses import actor_loss, critic_loss, latent_losses
+from dreamfleet.agent.dreamer.model import Model
+from dreamfleet.agent.dreamer.networks.distributions import Bernoulli, BoundedNormal, Categorical, TwoHot, symlog_error
+from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.objective import objective
+from tests.agent.batches import ACT_SPACE, OBS_SPACE, make_batch, make_config, random_module
 
 KEY = jax.random.key(0)
 NAMES = ("dyn", "rep", "vector", "token", "reward", "cont", "policy", "value", "replay_value")

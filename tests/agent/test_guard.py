@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from fleet import DEADLINE_S, eventually
 
 from dreamfleet.checkpoint import Checkpoints
+from tests.fleet import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.distributed
 

@@ -5,11 +5,11 @@ import functools
 import elements
 import jax
 import numpy as np
-from batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
-from documented import find_undocumented
 
-from dreamfleet.agent import learning, reporting
-from dreamfleet.agent.model import Model
+from dreamfleet.agent.dreamer import learning, reporting
+from dreamfleet.agent.dreamer.model import Model
+from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
+from tests.documented import find_undocumented
 
 
 def test_every_metric_of_dreamer_is_documented():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dreamfleet.agent.optimiser import make_schedule
+from dreamfleet.agent.dreamer.optimiser import make_schedule
 
 
 @pytest.mark.parametrize(

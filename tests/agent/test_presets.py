@@ -2,11 +2,11 @@
 
 import jax
 import pytest
-from batches import ACT_SPACE, IMAGE_SPACE
 
-from dreamfleet.agent.model import Model
-from dreamfleet.config import check_config, load_config
-from dreamfleet.config.load import load_presets
+from dreamfleet.agent.dreamer.model import Model
+from dreamfleet.options import check_config, load_config
+from dreamfleet.options.load import load_presets
+from tests.agent.batches import ACT_SPACE, IMAGE_SPACE
 
 
 @pytest.mark.parametrize("name", load_presets())

@@ -4,16 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import Reference
 
-from dreamfleet.agent.imagination import imagine
-from dreamfleet.agent.losses import latent_losses, replay_returns
-from dreamfleet.agent.objective import actor_critic_losses, make_norms, replay_value_loss, world_losses
-from dreamfleet.agent.optimiser import make_optimiser
-from dreamfleet.agent.rssm import State
-from dreamfleet.agent.spaces import flatten
-from dreamfleet.nn.distributions import TwoHot
-from dreamfleet.nn.transforms import symexp, symexp_bins, symlog
+from dreamfleet.agent.dreamer.imagination import imagine
+from dreamfleet.agent.dreamer.losses import latent_losses, replay_returns
+from dreamfleet.agent.dreamer.networks.distributions import TwoHot
+from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.transforms import symexp, symexp_bins, symlog
+from dreamfleet.agent.dreamer.objective import actor_critic_losses, make_norms, replay_value_loss, world_losses
+from dreamfleet.agent.dreamer.optimiser import make_optimiser
+from dreamfleet.agent.dreamer.spaces import flatten
+from tests.agent.reference import Reference
 
 TOLERANCE = 1e-4
 

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from batches import random_module
 
-from dreamfleet.agent.heads import Actor
-from dreamfleet.agent.imagination import imagination_noise, imagine
-from dreamfleet.agent.rssm import RSSM, State
-from dreamfleet.agent.spaces import Field, flatten
+from dreamfleet.agent.dreamer.imagination import imagination_noise, imagine
+from dreamfleet.agent.dreamer.networks.heads import Actor
+from dreamfleet.agent.dreamer.networks.rssm import RSSM, State
+from dreamfleet.agent.dreamer.spaces import Field, flatten
+from tests.agent.batches import random_module
 
 KEY = jax.random.key(0)
 SIZES = {"deter": 16, "hidden": 6, "stoch": 3, "classes": 4, "blocks": 4, "unimix": 0.01, "dtype": "float32"}

@@ -6,12 +6,12 @@ import elements
 import jax
 import numpy as np
 import pytest
-from batches import ACT_SPACE, STEP_SPACES
 
-from dreamfleet.agent.model import Model
-from dreamfleet.agent.names import count_parameters
-from dreamfleet.agent.sizes import SIZES
-from dreamfleet.config.load import load_config
+from dreamfleet.agent.dreamer.model import Model
+from dreamfleet.agent.dreamer.names import count_parameters
+from dreamfleet.agent.dreamer.sizes import SIZES
+from dreamfleet.options.load import load_config
+from tests.agent.batches import ACT_SPACE, STEP_SPACES
 
 
 @pytest.mark.parametrize("name", [name for name in SIZES if name.endswith("m")])

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamfleet.agent.heads import Actor
-from dreamfleet.agent.spaces import action_fields, flatten, image_fields, make_field, vector_fields
+from dreamfleet.agent.dreamer.networks.heads import Actor
+from dreamfleet.agent.dreamer.spaces import action_fields, flatten, image_fields, make_field, vector_fields
 from dreamfleet.errors import ConfigError
 
 Space = elements.Space

@@ -1,11 +1,6 @@
-"""Makes the injector of the benchmark, which the tests share, importable from wherever pytest is started."""
-
-import sys
-from pathlib import Path
+"""Fleets of the chaos tests see the real devices of the machine."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,13 @@ import json
 import signal
 from pathlib import Path
 
-import fleet
 import numpy as np
 import pytest
-import test_runs
-from test_runs import finish, start, wait_step  # noqa: F401  # `start` is a fixture
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.replay.archive import Archive
+from tests import fleet, test_runs
+from tests.test_runs import finish, start, wait_step  # noqa: F401  # `start` is a fixture
 
 pytestmark = pytest.mark.distributed
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import elements
 import numpy as np
 import pytest
-from fleet import eventually, make_args, make_factories, read_jsonl
 from rich.console import Console
 
 from dreamfleet import lifecycle
 from dreamfleet.metrics import Progress
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.roles import replay as replay_module
+from dreamfleet.options.roles import with_defaults
 from dreamfleet.roles.logger import LoggerRole
-from dreamfleet.roles.options import with_defaults
-from dreamfleet.roles.replay import ReplayRole
+from dreamfleet.roles.replay import role as replay_module
+from dreamfleet.roles.replay.role import ReplayRole
+from tests.fleet import eventually, make_args, make_factories, read_jsonl
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ import threading
 
 import psutil
 import pytest
-from fleet import eventually, make_args, read_inserts, running_fleet
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import RunFailed
-from dreamfleet.launch.tree import TOKEN_VARIABLE
+from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE
 from dreamfleet.testing import CountingEnv
+from tests.fleet import eventually, make_args, read_inserts, running_fleet
 
 pytestmark = pytest.mark.distributed
 

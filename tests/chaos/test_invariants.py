@@ -11,7 +11,7 @@ from benchmarks.chaos import invariants
 from benchmarks.chaos.fleet import ChaosFleet
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.replay import Store
-from dreamfleet.roles.counts import Counts, CountsFile
+from dreamfleet.roles.replay.counts import Counts, CountsFile
 
 LIFE = 7
 

@@ -1,19 +1,13 @@
 """Three finished runs for the commands that look at runs; JAX compiles quickly here rather than well."""
 
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-FLAGS = "--xla_backend_optimization_level=0"
-if FLAGS not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault(
-    "JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"dreamfleet-test-jax-{os.getuid()}")
-)
+from tests import quick_jax
+
+quick_jax.set_up()
 
 from dreamfleet.cli import main  # noqa: E402
 

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.cli import main
-from dreamfleet.config import load_config, save_config
+from dreamfleet.options import load_config, save_config
 
 HARDER = """
 import gymnasium

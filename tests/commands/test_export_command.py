@@ -12,12 +12,12 @@ import elements
 import numpy as np
 import pytest
 
-from dreamfleet.agent.load_policy import load
-from dreamfleet.agent.program import PolicyProgram
+from dreamfleet.agent.contract import PolicyProgram
 from dreamfleet.cli import main
 from dreamfleet.errors import ConfigError
-from dreamfleet.launch.saved import load_run, make_trained_agent
+from dreamfleet.launch.trained import load_run, make_trained_agent
 from dreamfleet.results.artefact import NAMES, write_artefact
+from dreamfleet.results.load_policy import load
 
 STEPS = 12
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dreamfleet.cli import main
-from dreamfleet.config import load_config, save_config
+from dreamfleet.options import load_config, save_config
 from dreamfleet.results.curves import Curve, Series, aggregate, load_reference, load_series, make_edges
 
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleet import read_inserts, read_jsonl
 
 from dreamfleet.envs.checker import check_env
+from tests.fleet import read_inserts, read_jsonl
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCS = Path(__file__).parents[2] / "docs"

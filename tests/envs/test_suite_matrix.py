@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleet import read_inserts
 
 from dreamfleet.envs import check_task
 from dreamfleet.errors import ConfigError
+from tests.fleet import read_inserts
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(600)]
 

@@ -7,10 +7,10 @@ import inspect
 import numpy as np
 import pytest
 
-from dreamfleet.config.load import load_defaults
 from dreamfleet.envs import check_task, make_env, reset_action
 from dreamfleet.envs.registry import EXTRAS, SUITES, _call, _dummy
 from dreamfleet.errors import ConfigError
+from dreamfleet.options.load import load_defaults
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the packages of the suites have warnings of their own
 

@@ -6,13 +6,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hostile import frame_cases, mutated_frames, seed_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dreamfleet.checkpoint import container
 from dreamfleet.errors import BadRequest, CheckpointError
 from dreamfleet.rpc import codec, portal_guard, wire
+from tests.fuzz.hostile import frame_cases, mutated_frames, seed_of
 
 CASES = 40_000
 MAX_BYTES = 1 << 20

@@ -8,12 +8,12 @@ import logging
 import psutil
 import pytest
 import zmq
-from fleet import count_rebuilds, make_args, running_fleet
-from hostile import connect_raw, frame_cases, raw_cases, seed_of, throw, throw_frames
 
 from dreamfleet import rpc
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.testing import CountingAgent, CountingEnv
+from tests.fleet import count_rebuilds, make_args, running_fleet
+from tests.fuzz.hostile import connect_raw, frame_cases, raw_cases, seed_of, throw, throw_frames
 
 RAW_CASES, FRAME_CASES = 6_000, 24_000  # for each of the three ports
 BURST = 200

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RoleSpec
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dreamfleet.launch.process import RoleThread
-from dreamfleet.launch.record import STABLE_S, Cause, Incarnation, RoleRecord, Verdict, describe_exit
+from dreamfleet.launch.supervise.process import RoleThread
+from dreamfleet.launch.supervise.role_record import STABLE_S, Cause, Incarnation, RoleRecord, Verdict, describe_exit
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 
 

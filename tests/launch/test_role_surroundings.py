@@ -7,12 +7,12 @@ import threading
 
 import numpy as np
 import pytest
-import targets
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import RunFailed
-from dreamfleet.launch.status import read_status
+from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.launch.topology import RoleSpec, derive_seed
+from tests.launch import targets
 
 pytestmark = pytest.mark.distributed
 

@@ -6,11 +6,12 @@ import threading
 
 import psutil
 import pytest
-import targets
 
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
-from dreamfleet.launch import record, supervisor
+from dreamfleet.launch.supervise import role_record as record
+from dreamfleet.launch.supervise import supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
+from tests.launch import targets
 
 pytestmark = pytest.mark.distributed
 

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from dreamfleet.launch.supervisor import Supervisor
+from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RoleSpec
 
 logdir, scenario = Path(sys.argv[1]), sys.argv[2]

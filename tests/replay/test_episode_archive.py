@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from stores import all_rows, fill, make_row, open_store, stack
 
 from dreamfleet.cli import main
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.archive import Archive, find_store
 from dreamfleet.replay.episodes import count_steps, export_episodes, find_episodes, import_episodes, read_episode
+from tests.replay.stores import all_rows, fill, make_row, open_store, stack
 
 
 def play(store, worker, lengths, start=0, reward=1.0):

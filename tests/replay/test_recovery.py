@@ -5,11 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from stores import BLOCK_ROWS, add, all_rows, fill, make_row, open_store, stack
 
 from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay import Selection, Store, state
 from dreamfleet.replay.segment import open_segment
+from tests.replay.stores import BLOCK_ROWS, add, all_rows, fill, make_row, open_store, stack
 
 
 def abandon(store: Store) -> None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from stores import BLOCK_ROWS, fill, make_row, open_store, stack
 
 from dreamfleet.replay import consecutive_batches
 from dreamfleet.replay.references import Reader, References
+from tests.replay.stores import BLOCK_ROWS, fill, make_row, open_store, stack
 
 
 @pytest.fixture(params=["ram", "disk"])

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from stores import BLOCK_ROWS, fill, make_row, open_store, stack
 
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay import Selection
 from dreamfleet.replay.selectors import draw_ages, sliding_max
-from dreamfleet.replay.tree import SumTree
+from dreamfleet.replay.sum_tree import SumTree
+from tests.replay.stores import BLOCK_ROWS, fill, make_row, open_store, stack
 
 DRAWS = 40_000
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import BLOCK_ROWS, all_rows, fill, open_store
 
 from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay import space
 from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.space import MOST_SEGMENTS, SEGMENT_BYTES, check_fit, choose_capacity, format_bytes, plan
+from tests.replay.stores import BLOCK_ROWS, all_rows, fill, open_store
 
 SMALL = Schema([Column("x", np.dtype("f4"), (10,)), Column("is_first", np.dtype(bool), ())])
 IMAGE = Schema([Column("image", np.dtype("u1"), (64, 64, 3)), Column("deter", np.dtype("f4"), (1024,))])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import BLOCK_ROWS, add, all_rows, fill, make_row, open_store, stack
 
 from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay import Store
 from dreamfleet.testing import CountingEnv
 from dreamfleet.testing.counting import check_sequences, expected_action
+from tests.replay.stores import BLOCK_ROWS, add, all_rows, fill, make_row, open_store, stack
 
 
 @pytest.fixture(params=["ram", "disk"])

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crashing_writer import CAPACITY, LENGTH, WORKERS, make_row
-from stores import BLOCK_ROWS, all_rows
 
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay import Store
+from tests.replay.crashing_writer import CAPACITY, LENGTH, WORKERS, make_row
+from tests.replay.stores import BLOCK_ROWS, all_rows
 
 WRITER = Path(__file__).parent / "crashing_writer.py"
 KILLS = 50

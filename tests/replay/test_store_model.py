@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from stores import BLOCK_ROWS, all_columns, stack
 
 from dreamfleet.replay import Selection, Store
+from tests.replay.stores import BLOCK_ROWS, all_columns, stack
 
 WORKERS = st.integers(0, 4)
 SELECTIONS = (Selection(), Selection(1, 1, 0), Selection(0, 0, 1), Selection(1, 1, 1, zero_on_sample=False))

@@ -3,10 +3,10 @@
 import threading
 
 import pytest
-from fleet import make_args
 
 from dreamfleet import lifecycle
 from dreamfleet.roles import agent as agent_role
+from tests.fleet import make_args
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.roles.carries import DictCarries, SlotCarries, make_carries
+from dreamfleet.roles.actor.carries import DictCarries, SlotCarries, make_carries
 from dreamfleet.testing import CountingAgent, CountingEnv
 
 NEVER_S = 1000.0

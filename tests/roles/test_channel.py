@@ -4,12 +4,12 @@ import threading
 
 import numpy as np
 import pytest
-from fleet import DEADLINE_S, eventually, make_args
 
 from dreamfleet import lifecycle, rpc
-from dreamfleet.roles.channel import Channel
-from dreamfleet.roles.options import with_defaults
-from dreamfleet.roles.sender import LOGGER_BACKLOG, TransitionSender
+from dreamfleet.options.roles import with_defaults
+from dreamfleet.roles.actor.channel import Channel
+from dreamfleet.roles.actor.sender import LOGGER_BACKLOG, TransitionSender
+from tests.fleet import DEADLINE_S, eventually, make_args
 
 
 class Sink:

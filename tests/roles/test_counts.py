@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamfleet.roles.counts import Counts, CountsFile
+from dreamfleet.roles.replay.counts import Counts, CountsFile
 
 ACTOR = "0123456789abcdef0123456789abcdef"
 

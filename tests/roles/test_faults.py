@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from fleet import count_rebuilds, make_args, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import RunFailed
 from dreamfleet.testing import CountingAgent, CountingEnv
+from tests.fleet import count_rebuilds, make_args, read_inserts, read_jsonl, running_fleet
 
 pytestmark = pytest.mark.distributed
 

@@ -3,11 +3,11 @@
 import functools
 
 import pytest
-from fleet import count_rebuilds, make_args, make_factories, make_store, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.serial import run_serial
 from dreamfleet.testing import CountingAgent, CountingEnv
+from tests.fleet import count_rebuilds, make_args, make_factories, make_store, read_inserts, read_jsonl, running_fleet
 
 pytestmark = pytest.mark.distributed
 

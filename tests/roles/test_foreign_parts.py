@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import make_args, make_factories, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.testing import CountingAgent
+from tests.fleet import make_args, make_factories, running_fleet
 
 pytestmark = pytest.mark.distributed
 

@@ -4,8 +4,8 @@ import elements
 import numpy as np
 
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.options.roles import with_defaults
 from dreamfleet.roles.logger import LoggerRole
-from dreamfleet.roles.options import with_defaults
 
 
 def end_episode(role: LoggerRole, meta: dict) -> None:

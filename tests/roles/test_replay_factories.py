@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from dreamfleet.config import check_config, load_config
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.factories import check_replay, make_config_replay, make_config_stream
+from dreamfleet.options import check_config, load_config
 
 
 @pytest.fixture

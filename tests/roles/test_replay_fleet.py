@@ -4,10 +4,10 @@ import collections
 
 import numpy as np
 import pytest
-from fleet import make_args, make_store, read_inserts, read_jsonl, running_fleet
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.cli import main
+from tests.fleet import make_args, make_store, read_inserts, read_jsonl, running_fleet
 
 pytestmark = pytest.mark.distributed
 

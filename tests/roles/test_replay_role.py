@@ -4,16 +4,16 @@ import os
 
 import numpy as np
 import pytest
-from fleet import make_args
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
+from dreamfleet.options.roles import with_defaults
 from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.replay.references import reader_place
-from dreamfleet.roles.batches import MOST_MISSES, Resolver, remote_batches
-from dreamfleet.roles.counts import CountsFile
-from dreamfleet.roles.options import with_defaults
-from dreamfleet.roles.replay import ReplayRole
+from dreamfleet.roles.learner.batches import MOST_MISSES, Resolver, remote_batches
+from dreamfleet.roles.replay.counts import CountsFile
+from dreamfleet.roles.replay.role import ReplayRole
+from tests.fleet import make_args
 
 LENGTH = 9
 NEAR = {**reader_place(), "pid": os.getpid() + 1}

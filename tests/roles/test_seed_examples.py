@@ -7,15 +7,15 @@ import threading
 import cloudpickle
 import portal
 import pytest
-from fleet import DEADLINE_S, make_args, make_factories, read_inserts
 
 import embodied
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.combined import env_specs, logger_spec, replay_spec, resolved_addresses
-from dreamfleet.launch.supervisor import Supervisor
-from dreamfleet.roles.options import with_defaults
+from dreamfleet.launch.supervise.supervisor import Supervisor
+from dreamfleet.options.roles import with_defaults
 from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
+from tests.fleet import DEADLINE_S, make_args, make_factories, read_inserts
 
 pytestmark = pytest.mark.distributed
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import BadRequest
-from dreamfleet.roles import transitions
-from dreamfleet.roles.transitions import RequestParser
+from dreamfleet.roles.actor import transitions
+from dreamfleet.roles.actor.transitions import RequestParser
 
 
 def make_data(env_ids=(0, 1), **changes) -> dict:

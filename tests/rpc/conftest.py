@@ -3,7 +3,8 @@
 import contextlib
 
 import pytest
-from rpc_links import make_link
+
+from tests.rpc.rpc_links import make_link
 
 
 @pytest.fixture(params=["zmq-ipc", "zmq-inline", "zmq-tcp", "portal"])

@@ -11,11 +11,11 @@ import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rpc_links import WAIT_S, make_link, wait_until
 
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.rpc import portal_guard, wire, zmq_gatekeeper
+from tests.rpc.rpc_links import WAIT_S, make_link, wait_until
 
 rng = np.random.default_rng(0)
 

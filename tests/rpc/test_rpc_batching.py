@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from rpc_links import WAIT_S, wait_until
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import BadRequest, Disconnected, RemoteError
+from tests.rpc.rpc_links import WAIT_S, wait_until
 
 NEVER_MS = 1e6
 

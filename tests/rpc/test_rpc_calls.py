@@ -5,10 +5,10 @@ import threading
 
 import numpy as np
 import pytest
-from rpc_links import WAIT_S
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError
+from tests.rpc.rpc_links import WAIT_S
 
 TREE = {
     "image": np.arange(12288, dtype=np.uint8).reshape(64, 64, 3),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from rpc_links import WAIT_S, make_link
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError
+from tests.rpc.rpc_links import WAIT_S, make_link
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 import pytest
-from rpc_links import WAIT_S, wait_until
 
 from dreamfleet.errors import BadRequest, Closed, DeadlineExceeded, Disconnected, RemoteError
+from tests.rpc.rpc_links import WAIT_S, wait_until
 
 
 def make_data():

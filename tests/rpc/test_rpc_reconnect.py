@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rpc_links import WAIT_S
 
 from dreamfleet.errors import Disconnected
+from tests.rpc.rpc_links import WAIT_S
 
 pytestmark = pytest.mark.distributed
 

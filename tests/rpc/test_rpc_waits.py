@@ -5,10 +5,10 @@ import time
 
 import numpy as np
 import pytest
-from rpc_links import WAIT_S, wait_until
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import Closed, DeadlineExceeded
+from tests.rpc.rpc_links import WAIT_S, wait_until
 
 
 def test_a_blocked_method_does_not_block_another(threaded_link):

@@ -9,11 +9,11 @@ import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rpc_links import WAIT_S
 
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.rpc import wire, zmtp
+from tests.rpc.rpc_links import WAIT_S
 
 LIMIT = 1 << 20
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00NULL" + bytes(48)

@@ -13,9 +13,9 @@ import pytest
 import dreamfleet
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.checkpoint.checkpoint import seal
-from dreamfleet.config import load_config
-from dreamfleet.config.resume import check_resume
 from dreamfleet.errors import CheckpointError, ConfigError, ReplayError
+from dreamfleet.options import load_config
+from dreamfleet.options.resume import check_resume
 from dreamfleet.replay.episodes import read_episode
 
 PACKAGE = Path(dreamfleet.__file__).parent

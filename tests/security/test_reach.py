@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleet import DEADLINE_S
 
 from dreamfleet import rpc
-from dreamfleet.config import load_config
 from dreamfleet.errors import ConfigError
+from dreamfleet.options import load_config
 from dreamfleet.rpc.keys import load_key
+from tests.fleet import DEADLINE_S
 
 SMALL = ["--preset", "debug", "--agent", "dreamfleet.agent.random:RandomAgent", "--task", "dummy_vector"]
 

@@ -1,0 +1,199 @@
+"""DreamerV3 as an agent of the fleet: acts from one thread while another trains, on the same parameters.
+
+The actor reads one reference to a whole set of parameters; the learner replaces it when an update is finished. Nothing
+that the actor may be reading is ever donated.
+"""
+
+import functools
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import elements
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dreamfleet import lifecycle
+from dreamfleet.agent.contract import Batch, PolicyProgram
+from dreamfleet.agent.dreamer import acting, devices, exporting, learning, reporting
+from dreamfleet.agent.dreamer.guard import check_finite
+from dreamfleet.agent.dreamer.model import Model
+from dreamfleet.agent.dreamer.names import count_parameters, named_leaves, pick_leaves, replace_leaves
+from dreamfleet.agent.dreamer.spaces import NOT_OBSERVED, action_fields
+from dreamfleet.errors import ConfigError
+
+log = logging.getLogger("dreamfleet.agent")
+
+
+class Update(NamedTuple):
+    """An update that may still be computing."""
+
+    model: Model
+    replay: dict[str, jax.Array]
+    metrics: dict[str, jax.Array]
+    data: Mapping[str, Any]
+
+
+class Dreamer:
+    """The agent methods over compiled functions; `train` returns what the update before computed."""
+
+    def __init__(
+        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], config: elements.Config
+    ):
+        devices.configure(config.jax)
+        self.obs_space = obs_space
+        self._config = config.dreamer
+        self._context = config.replay_context
+        self._has_priority = config.replay.priority > 0
+        self._logdir = Path(config.logdir)
+        self._placement = devices.Placement(config.jax)
+        if config.batch_size % self._placement.devices:
+            reason = f"cannot be shared by {self._placement.devices} devices"
+            raise ConfigError("batch_size", config.batch_size, reason, "choose a multiple, or set jax.train_devices")
+        self._policy_keys = ["is_first", *(key for key in obs_space if key not in NOT_OBSERVED)]
+        self._train_keys = [*obs_space, *(field.key for field in action_fields(act_space)), "consec"]
+        self._train_keys += [learning.DETER, learning.STOCH] if self._context else []
+        self._make_state(obs_space, act_space, config)
+        self._policy_seed = config.seed + 1
+        self._compile()
+        self._calls = itertools.count()
+        self._slots: acting.PolicyCarry | None = None
+        self._pending: Update | None = None
+        self._publish(self._model)
+        for part, count in count_parameters(self._model).items():
+            log.info("%-8s %12s parameters", part, f"{count:,}")
+
+    def init_policy(self, batch_size: int) -> dict[str, Any]:
+        carry = acting.initial_policy_carry(acting.acting_part(self._model), batch_size)
+        return jax.tree.map(np.asarray, vars(carry))
+
+    def policy(self, carry: dict[str, Any], obs: Batch, mode: str = "train") -> tuple[dict[str, Any], Batch, Batch]:
+        inputs = tuple(obs[key] for key in self._policy_keys)
+        outputs = self._act(self._acting, carry, inputs, next(self._calls), self._is_greedy(mode))
+        return jax.tree.map(np.asarray, outputs)
+
+    def init_slots(self, num_slots: int) -> None:
+        carry = acting.initial_policy_carry(acting.acting_part(self._model), num_slots + 1)
+        self._slots = jax.device_put(carry, self._placement.policy_device)
+
+    def policy_slots(self, slots: np.ndarray, is_new: np.ndarray, obs: Batch, mode: str) -> tuple[Batch, Batch]:
+        inputs = tuple(obs[key] for key in self._policy_keys)
+        self._slots, acts, outs = self._act_in_slots(
+            self._acting, self._slots, slots, is_new, inputs, next(self._calls), self._is_greedy(mode)
+        )
+        return {k: np.asarray(v) for k, v in acts.items()}, {k: np.asarray(v) for k, v in outs.items()}
+
+    def init_train(self, batch_size: int) -> learning.TrainCarry:
+        return jax.device_put(learning.initial_carry(self._model, batch_size), self._placement.batch)
+
+    def train(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict, dict]:
+        with lifecycle.waiting("device: update"):  # which includes its compilation
+            self._model, self._learning, carry, replay, metrics = self._update(
+                self._model, self._learning, carry, self._inputs(data)
+            )
+            done, self._pending = self._pending, Update(self._model, replay, metrics, data)
+            return (carry, *self._collect(done)) if done else (carry, {}, {})
+
+    def init_report(self, batch_size: int) -> learning.TrainCarry:
+        return self.init_train(batch_size)
+
+    def report(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict[str, np.ndarray]]:
+        with lifecycle.waiting("device: report"):
+            carry, metrics = self._report(self._model, self._learning, carry, self._inputs(data))
+            return carry, jax.device_get(metrics)
+
+    def stream(self, source: Iterable[Batch]) -> Iterator[dict[str, Any]]:
+        """Batches whose arrays are on their way to the devices; step ids are not needed there."""
+        for batch in source:
+            yield {**batch, **jax.device_put(self._inputs(batch), self._placement.batch)}
+
+    def save(self) -> dict[str, np.ndarray]:
+        """All parameters and statistics by name, as copies: the next update reuses their memory."""
+        if self._pending:
+            check_finite(jax.device_get(self._pending.metrics), self._pending.data, self._logdir)
+        return {name: np.array(leaf) for name, leaf in self._named().items()}
+
+    def load(self, data: dict[str, np.ndarray], regex: str | None = None) -> None:
+        """Takes over what was saved, on whatever devices; with a regex only the names that it is found in."""
+        values = pick_leaves(data, self._named(), regex)
+        log.info("loaded %d of %d arrays", len(values), len(self._named()))
+        state = replace_leaves({"model": self._model, "learning": self._learning}, values)
+        state = jax.device_put(jax.tree.map(np.asarray, state), self._placement.params(state))
+        self._model, self._learning, self._pending = state["model"], state["learning"], None
+        self._publish(self._model)
+
+    def seed_policy(self, number: int) -> None:
+        """Draws the policy's noise from here on from the sequence of this number, whatever was drawn before."""
+        self._calls = itertools.count((number << 16) % (1 << 31))
+
+    def export_policy(self, mode: str = "eval") -> PolicyProgram:
+        """The policy as a program that runs without this package and draws the same actions."""
+        part = acting.acting_part(self._model)
+        return exporting.export_policy(
+            part, self.obs_space, self._policy_keys, self._policy_seed, self._is_greedy(mode)
+        )
+
+    def _make_state(self, obs_space: dict, act_space: dict, config: elements.Config) -> None:
+        def make():
+            model_key, key = jax.random.split(jax.random.key(config.seed))
+            model = Model(model_key, obs_space, act_space, self._config, config.jax.precision)
+            return model, learning.make_learning(model, key, self._config)
+
+        self._shardings = self._placement.params(jax.eval_shape(make))
+        self._model, self._learning = jax.jit(make, out_shardings=self._shardings)()
+
+    def _compile(self) -> None:
+        """Wraps the functions; they are compiled when they are first called."""
+        jit = functools.partial(jax.jit, compiler_options=devices.compiler_options())
+        options = {"config": self._config, "context": self._context}
+        batch = self._placement.batch
+        self._update = jit(
+            functools.partial(learning.update, **options, has_priority=self._has_priority),
+            donate_argnums=(1, 2),
+            out_shardings=(*self._shardings, batch, None, None),
+        )
+        self._report = jit(functools.partial(reporting.report, **options), out_shardings=(batch, None))
+        structure = jax.tree.structure(acting.acting_part(self._model))
+        policy_key = np.asarray(jax.random.key_data(jax.random.key(self._policy_seed)))  # a constant of the program
+
+        def unpack(leaves, obs, call):
+            key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(policy_key)), call)
+            return jax.tree.unflatten(structure, leaves), dict(zip(self._policy_keys, obs, strict=True)), key
+
+        def act(leaves, carry, obs, call, is_greedy):
+            part, obs, key = unpack(leaves, obs, call)
+            carry = acting.PolicyCarry(**carry)
+            carry, acts, outs = acting.act(part, carry, obs, obs["is_first"], key, is_greedy)
+            return vars(carry), acts, outs
+
+        def act_in_slots(leaves, slots, index, is_new, obs, call, is_greedy):
+            part, obs, key = unpack(leaves, obs, call)
+            return acting.act_in_slots(part, slots, index, is_new, obs, key, is_greedy)
+
+        self._act = jit(act, static_argnums=4)
+        self._act_in_slots = jit(act_in_slots, static_argnums=6, donate_argnums=1)
+
+    def _collect(self, done: Update) -> tuple[dict, dict]:
+        """Waits for an update, makes its parameters those that act, and returns what it computed."""
+        metrics = jax.device_get(done.metrics)
+        check_finite(metrics, done.data, self._logdir)
+        self._publish(done.model)
+        step_ids = np.asarray(done.data["stepid"])[:, self._context :]
+        return {"replay": {"stepid": step_ids, **jax.device_get(done.replay)}}, metrics
+
+    def _publish(self, model: Model) -> None:
+        # A flat tuple: half the cost of a tree in each call.
+        leaves = jax.tree.leaves(acting.acting_part(model))
+        self._acting = tuple(jax.device_put(leaves, self._placement.policy_device))
+
+    def _inputs(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: data[key] for key in self._train_keys}
+
+    def _named(self) -> dict[str, Any]:
+        return named_leaves({"model": self._model, "learning": self._learning})
+
+    def _is_greedy(self, mode: str) -> bool:
+        return mode == "eval" and self._config.greedy_eval

@@ -1,0 +1,74 @@
+"""All networks of the agent in one module, built from the spaces and the config section `dreamer`."""
+
+from collections.abc import Mapping
+
+import elements
+import equinox as eqx
+import jax
+
+from dreamfleet.agent.dreamer.networks.decoder import Decoder
+from dreamfleet.agent.dreamer.networks.encoder import Encoder
+from dreamfleet.agent.dreamer.networks.heads import Actor, ContinueHead, TwoHotHead
+from dreamfleet.agent.dreamer.networks.rssm import RSSM
+from dreamfleet.agent.dreamer.sizes import model_sizes
+from dreamfleet.agent.dreamer.spaces import action_fields
+
+ACTING = ("encoder", "rssm", "actor")  # what the policy needs
+
+
+class Model(eqx.Module):
+    """Everything that the optimiser trains."""
+
+    encoder: Encoder
+    rssm: RSSM
+    decoder: Decoder
+    reward: TwoHotHead
+    cont: ContinueHead
+    actor: Actor
+    critic: TwoHotHead
+
+    def __init__(
+        self,
+        key: jax.Array,
+        obs_space: Mapping[str, elements.Space],
+        act_space: Mapping[str, elements.Space],
+        config: elements.Config,
+        dtype: str = "float32",
+    ):
+        keys = jax.random.split(key, 7)
+        sizes = model_sizes(config)
+        actions = action_fields(act_space)
+        widths = {"depth": sizes.depth, "units": sizes.units}
+        latents = sizes.stoch * sizes.classes
+        self.encoder = Encoder(keys[0], obs_space, **widths, layers=config.encoder_layers, dtype=dtype)
+        self.rssm = RSSM(
+            keys[1],
+            self.encoder.size,
+            sum(field.flat_size for field in actions),
+            deter=sizes.deter,
+            hidden=sizes.hidden,
+            stoch=sizes.stoch,
+            classes=sizes.classes,
+            blocks=sizes.blocks,
+            dynamics_layers=config.dynamics_layers,
+            posterior_layers=config.posterior_layers,
+            prior_layers=config.prior_layers,
+            unimix=config.unimix,
+            dtype=dtype,
+        )
+        self.decoder = Decoder(
+            keys[2],
+            obs_space,
+            deter=sizes.deter,
+            stoch=latents,
+            **widths,
+            layers=config.decoder_layers,
+            blocks=sizes.blocks,
+        )
+        features, units, bins = sizes.deter + latents, sizes.units, config.bins
+        self.reward = TwoHotHead(keys[3], features, units=units, layers=config.reward_layers, bins=bins)
+        self.cont = ContinueHead(keys[4], features, units=units, layers=config.cont_layers)
+        self.actor = Actor(
+            keys[5], features, actions, units=units, layers=config.actor_layers, scale=config.actor_scale
+        )
+        self.critic = TwoHotHead(keys[6], features, units=units, layers=config.critic_layers, bins=bins)

@@ -1,0 +1,88 @@
+"""What a report computes from a batch: losses, open-loop predictions as videos and errors, gradient norms by option."""
+
+from collections.abc import Mapping
+
+import elements
+import jax
+import jax.numpy as jnp
+import optax
+
+from dreamfleet.agent.dreamer.learning import Learning, TrainCarry, split_context
+from dreamfleet.agent.dreamer.model import Model
+from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.objective import Arrays, objective
+from dreamfleet.agent.dreamer.spaces import flatten
+
+VIDEOS = 6  # sequences shown side by side
+
+
+def report(
+    model: Model,
+    learning: Learning,
+    carry: TrainCarry,
+    data: Mapping[str, jax.Array],
+    config: elements.Config,
+    context: int,
+) -> tuple[TrainCarry, Arrays]:
+    """The next carry and the metrics of a batch; nothing is learned from it."""
+    loss_key, open_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(learning.seed), 1))
+    start, obs, actions = split_context(model, carry, data, context)
+    inputs = (learning.slow_critic, learning.norms, start, obs, actions, loss_key, config)
+    _, outcome = objective(model, *inputs)
+    metrics = dict(outcome.metrics)
+    if config.grad_norms:
+        metrics |= gradient_norms(model, *inputs)
+    start, obs, actions = jax.tree.map(lambda x: x[:VIDEOS], (start, obs, actions))
+    metrics |= open_loop(model, start, obs, actions, open_key)
+    carry = TrainCarry(
+        jax.tree.map(lambda x: x[:, -1], outcome.states), {f.key: data[f.key][:, -1] for f in model.actor.fields}
+    )
+    return carry, metrics
+
+
+def gradient_norms(model: Model, *inputs) -> Arrays:
+    """The norm of the gradient that each loss sends into each network."""
+
+    def losses(model: Model) -> Arrays:
+        return objective(model, *inputs)[1].losses
+
+    jacobian = jax.jacrev(losses)(model)
+    parts = model.__dataclass_fields__
+    return {
+        f"grad_norm/{loss}/{part}": optax.tree.norm(getattr(jacobian[loss], part))
+        for loss in jacobian
+        for part in parts
+    }
+
+
+def open_loop(model: Model, start: State, obs: Mapping[str, jax.Array], actions: Arrays, key: jax.Array) -> Arrays:
+    """Predictions that see the first half of each sequence and only the actions of the second.
+
+    For images a video (T, 3 H, B W, C) of truth, prediction and error; for all observations the mean error of the
+    second half.
+    """
+    rssm, (B, T) = model.rssm, obs["is_first"].shape
+    half = max(1, T // 2)
+    observe_key, predict_key = jax.random.split(key)
+    flat_actions = flatten(actions, model.actor.fields, squash=False)
+    noise = jax.random.uniform(observe_key, (B, half, rssm.stoch))
+    tokens = model.encoder({k: v[:, :half] for k, v in obs.items()})
+    seen, _ = rssm.observe(start, tokens, flat_actions[:, :half], obs["is_first"][:, :half], noise)
+    noise = jax.random.uniform(predict_key, (B, T - half, rssm.stoch))
+    last = jax.tree.map(lambda x: x[:, -1], seen)
+    unseen = rssm.predict(last, flat_actions[:, half:], noise)
+    states = jax.tree.map(lambda *x: jnp.concatenate(x, 1), seen, unseen)
+    losses, predictions = model.decoder.losses(states, obs), model.decoder.predict(states)
+    metrics = {f"open_loop_error/{key}": loss[:, half:].mean() for key, loss in losses.items()}
+    for field in model.decoder.image_fields:
+        truth = obs[field.key].astype(jnp.float32) / 255
+        metrics[f"open_loop/{field.key}"] = video(truth, predictions[field.key])
+    return metrics
+
+
+def video(truth: jax.Array, prediction: jax.Array) -> jax.Array:
+    """Truth, prediction and their difference below each other, sequences side by side, as uint8 (T, 3 H, B W, C)."""
+    rows = jnp.concatenate([truth, prediction, (prediction - truth + 1.0) / 2.0], 2)  # (B, T, 3 H, W, C)
+    B, T, height, width, channels = rows.shape
+    rows = rows.transpose(1, 2, 0, 3, 4).reshape(T, height, B * width, channels)
+    return (255 * jnp.clip(rows, 0.0, 1.0)).astype(jnp.uint8)

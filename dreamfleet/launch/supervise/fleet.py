@@ -1,0 +1,215 @@
+"""The roles of a run while they live: starts them, listens to them, restarts or gives them up, and ends them all.
+
+One selector over all lifelines and process descriptors. The supervisor drives it, step by step.
+"""
+
+import contextlib
+import math
+import selectors
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
+from dreamfleet.launch.supervise.role_record import Cause, Incarnation, RoleRecord, Verdict
+from dreamfleet.launch.supervise.status import make_status, write_status
+
+TICK_S = 1.0
+REAP_S = 10.0  # for a killed process to disappear
+WATCHDOG_FRACTION = 0.9  # a frozen child writes its stacks to its log before the supervisor kills it
+
+
+class Fleet:
+    """All roles of one run. Only `wake` may be called from other threads."""
+
+    def __init__(
+        self,
+        roles: list[RoleRecord],
+        logdir: Path,
+        heartbeat_timeout_s: float,
+        on_log: Callable[[str, str, str], None],
+        on_status: Callable[[dict], None] | None,
+    ):
+        self.roles = roles
+        self.state = "starting"
+        self.is_complete = False  # the main role has returned
+        self.fatal: Cause | None = None  # the death that ends the run
+        self._causes: list[Cause] = []  # of deaths since which the role has not been well
+        self._logdir = logdir
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._on_log = on_log
+        self._on_status = on_status
+        self._can_write_status = True
+        self._run_id = uuid.uuid4().hex
+        self._next_tick = 0.0
+        self._selector = selectors.DefaultSelector()
+        self._ear, self._waker = socket.socketpair()
+        self._ear.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._ear, selectors.EVENT_READ)
+
+    def wake(self) -> None:
+        """Ends the wait in `step`; safe in any thread and in signal handlers."""
+        with contextlib.suppress(OSError):  # full: it is awake, or closed: it is over
+            self._waker.send(b"\0")
+
+    def start(self, role: RoleRecord) -> None:
+        """Starts the next incarnation of a role."""
+        role.restart_at = None
+        role.enter("starting")
+        incarnation, role.starts = role.starts, role.starts + 1
+        try:
+            if role.spec.in_thread:
+                handle = RoleThread(role.spec, self.wake)
+            else:
+                watchdog_s = WATCHDOG_FRACTION * self._heartbeat_timeout_s
+                handle = RoleProcess(role.spec, role.payload, incarnation, self._run_id, role.log_file, watchdog_s)
+        except OSError as error:
+            self._suffer(role, Cause(role.spec.name, f"cannot be started: {error}", "", time.monotonic()))
+            return
+        role.life = Incarnation(handle, time.monotonic())
+        handle.watch(self._selector, role)
+
+    def step(self, until: float = math.inf) -> None:
+        """Waits for an event, a restart that is due, the next tick or `until`, and deals with what happened."""
+        restarts = [role.restart_at for role in self.roles if role.restart_at is not None]
+        wake_at = min(self._next_tick, until, *restarts)
+        ready = [key.data for key, _ in self._selector.select(max(0.0, wake_at - time.monotonic()))]
+        is_tick = time.monotonic() >= self._next_tick
+        is_woken = None in ready
+        if is_woken:
+            self._ear.recv(4096)
+        for role in self.roles:
+            # A tick reads all of them, so that a heartbeat that has come in is seen before its age is judged.
+            if role.life and (is_tick or is_woken or role in ready):
+                self._read(role, role.life)
+        for role in self.roles:
+            if role.restart_at is not None and time.monotonic() >= role.restart_at:
+                self.start(role)
+        if is_tick:
+            self._next_tick = time.monotonic() + TICK_S
+            self._check()
+            self.publish()
+
+    def stop(self, role: RoleRecord) -> None:
+        """Asks a role to return."""
+        role.enter("stopping")
+        if role.life:
+            role.life.handle.stop()
+
+    def kill(self, role: RoleRecord, reason: str) -> None:
+        """Ends a role and everything that it started; `step` sees its exit."""
+        if role.life and not role.life.kill_reason:
+            role.life.kill_reason = f"killed by the supervisor: {reason}"
+            role.life.handle.kill()
+
+    def end(self) -> None:
+        """Kills and reaps whatever is left."""
+        for role in self.roles:
+            self.kill(role, "the run is over")
+        for role in self.roles:
+            if role.life:
+                handle = role.life.handle
+                role.end(handle.wait_exit(REAP_S))
+                handle.close()
+                role.life = None
+                role.enter("dead")
+
+    def close(self) -> None:
+        self._selector.close()
+        self._ear.close()
+        self._waker.close()
+
+    def publish(self) -> None:
+        """Writes the status; a disk that is full for a while does not end a run."""
+        status = make_status(self.state, self.roles)
+        try:
+            write_status(self._logdir, status)
+            self._can_write_status = True
+        except OSError as error:
+            if self._can_write_status:
+                self._on_log("supervisor", "warning", f"cannot write status.json: {error}")
+            self._can_write_status = False
+        if self._on_status:
+            self._on_status(status)
+
+    def explain(self) -> str:
+        """Why the run failed: the first cause, with its traceback or where to look."""
+        assert self.fatal is not None
+        if self.fatal.is_refusal:
+            return f"{self.fatal.role}: {self.fatal.what.removeprefix('ConfigError: ')}"
+        first = min(self._causes, key=lambda cause: cause.at)
+        text = f"{first.role} failed: {first.what}"
+        if first.role != self.fatal.role:
+            text += f"\nThe run ended when {self.fatal.role} failed after it: {self.fatal.what}"
+        log_file = next(role.log_file for role in self.roles if role.spec.name == first.role)
+        text += f"\nIts output is in {log_file}"
+        if first.traceback:
+            text += f"\n--- traceback in {first.role} ---\n{first.traceback.rstrip()}"
+        return text
+
+    def _read(self, role: RoleRecord, life: Incarnation) -> None:
+        code = life.handle.poll_exit()  # before the messages: once it has ended, no more are on their way
+        for message in life.handle.receive():
+            self._hear(role, message)
+        if code is None:
+            return
+        has_returned, cause = role.end(code)
+        life.handle.close()
+        if has_returned and (role.spec.is_main or self.state == "stopping"):
+            role.life = None
+            role.enter("done")
+            self.is_complete |= role.spec.is_main
+        else:
+            self._suffer(role, cause)
+
+    def _hear(self, role: RoleRecord, message: dict) -> None:
+        if message["kind"] == "log":
+            self._on_log(role.spec.name, message["level"], message["text"])
+            return
+        role.hear(message)
+        if message["kind"] == "failure":
+            # Its process may take a while to end, and others may end because of it before.
+            self._causes.append(role.explain(message))
+        if (overdue := message.get("overdue")) and role.life and not role.life.kill_reason:
+            role.hangs += 1
+            self.kill(role, overdue)
+        if message.get("is_terminated") and role.state != "stopping":
+            self._on_log(role.spec.name, "warning", "got SIGTERM: asked to stop")
+            self.stop(role)
+
+    def _suffer(self, role: RoleRecord, cause: Cause) -> None:
+        """Deals with an end that nobody asked for."""
+        if cause not in self._causes:
+            self._causes.append(cause)
+        is_stopping = self.state == "stopping"
+        verdict = Verdict.GO_ON if is_stopping else role.judge(cause)
+        role.life = None
+        role.enter("restarting" if verdict is Verdict.RESTART else "dead")
+        is_last = all(other.state in ("dead", "done") for other in self.roles)
+        # While stopping, only the main role matters: the stop was to end with its checkpoint.
+        is_fatal = role.spec.is_main and cause.traceback if is_stopping else verdict is Verdict.GIVE_UP or is_last
+        if is_fatal and not self.fatal:
+            self.fatal = cause
+        what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "going on without it"
+        text = f"{cause.what}: {what_next}"
+        if cause.traceback and not cause.is_refusal:
+            text += f"\n{cause.traceback.rstrip()}"
+        self._on_log(role.spec.name, "error" if is_fatal else "warning", text)
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        for role in self.roles:
+            if role.life:
+                silence_s = now - role.life.last_heartbeat
+                if silence_s > self._heartbeat_timeout_s:
+                    self.kill(role, f"no heartbeat for {silence_s:.0f} s")
+                elif role.life.exit_by is not None and now > role.life.exit_by:
+                    self.kill(role, "did not exit after it had ended")
+        if self.state == "starting" and all(role.has_run or role.state == "dead" for role in self.roles):
+            self.state = "running"
+        # The death of a role that is well again does not explain what fails from here on.
+        well = {role.spec.name for role in self.roles if role.is_well()}
+        self._causes = [cause for cause in self._causes if cause.role not in well]

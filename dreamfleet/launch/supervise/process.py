@@ -1,0 +1,173 @@
+"""One incarnation of a role, as a process or as a thread, behind the same few methods. The supervisor owns them.
+
+Neither ever blocks the supervisor, except `wait_exit`, which has a deadline.
+"""
+
+import contextlib
+import os
+import select
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import dreamfleet
+from dreamfleet import lifecycle
+from dreamfleet.launch.supervise import lifeline
+from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_tree
+from dreamfleet.launch.topology import RoleSpec, derive_seed, load_target
+
+PACKAGE_ROOT = Path(dreamfleet.__file__).parents[1]
+
+
+class RoleProcess:
+    """A role in a process of its own, which leads a session and process group of its own."""
+
+    def __init__(
+        self, spec: RoleSpec, payload: bytes, incarnation: int, run_id: str, log_file: Path, watchdog_s: float
+    ):
+        self._token = f"{run_id}/{spec.name}/{incarnation}"
+        order = {
+            "name": spec.name,
+            "incarnation": incarnation,
+            "seed": derive_seed(spec.seed, spec.name, 0, incarnation),
+            "path": sys.path,
+            "cwd": str(Path.cwd()),
+            "supervisor": os.getpid(),
+            "watchdog_s": watchdog_s,
+        }
+        self._end, child_end = lifeline.make_pair()
+        try:
+            with child_end:
+                lifeline.send_order(self._end, order, payload)
+                self._popen = self._start(child_end.fileno(), spec.environ, log_file)
+        except BaseException:
+            self._end.close()
+            raise
+        self.pid = self._popen.pid
+        self.lost_at: float | None = None  # when the lifeline ended
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self.kill()
+            self._popen.wait()
+            self._end.close()
+            raise
+
+    def _start(self, fd: int, environ: dict[str, str], log_file: Path) -> subprocess.Popen:
+        with log_file.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dreamfleet.launch.child", str(fd)],
+                # So that -m finds this very package and nothing of the user's; the child goes to the user's directory
+                # afterwards.
+                cwd=PACKAGE_ROOT,
+                env={**os.environ, **environ, TOKEN_VARIABLE: self._token},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[fd],
+                # Ctrl-C in the terminal does not reach it, and killing the group ends its descendants.
+                start_new_session=True,
+            )
+
+    def watch(self, selector: selectors.BaseSelector, data: object) -> None:
+        """Registers what becomes readable when there is something to `receive` or the process has ended."""
+        self._selector = selector
+        selector.register(self._end, selectors.EVENT_READ, data)
+        # A descendant may hold a copy of the lifeline's other end, so its end alone would not tell.
+        selector.register(self._pidfd, selectors.EVENT_READ, data)
+
+    def receive(self) -> list[dict]:
+        """The messages that came in since the last call."""
+        if self.lost_at is not None:
+            return []
+        messages, is_open = lifeline.receive_messages(self._end)
+        if not is_open:
+            self.lost_at = time.monotonic()
+            self._selector.unregister(self._end)  # it would stay readable for ever
+        return messages
+
+    def poll_exit(self) -> int | None:
+        """The exit code once the process has ended, negative for a signal; what it left running is killed then."""
+        if os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return None
+        kill_tree(self.pid, self._token)
+        return self._popen.wait()
+
+    def wait_exit(self, timeout_s: float) -> int | None:
+        """Like `poll_exit`, but waits."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        return self.poll_exit()
+
+    def stop(self) -> None:
+        """Asks the role to return."""
+        with contextlib.suppress(OSError):
+            self._end.send(lifeline.encode({"kind": "stop"}))
+
+    def kill(self) -> None:
+        """Ends the process and everything that it started, also while it is stopped by SIGSTOP."""
+        if self._popen.returncode is None:
+            kill_tree(self.pid, self._token)
+
+    def close(self) -> None:
+        """Lets go of the lifeline and of the process, which has ended."""
+        if self.lost_at is None:
+            self._selector.unregister(self._end)
+        self._selector.unregister(self._pidfd)
+        self._end.close()
+        os.close(self._pidfd)
+
+
+class RoleThread:
+    """A role in a daemon thread of the supervisor's process; `wake` is called when it ends."""
+
+    def __init__(self, spec: RoleSpec, wake: Callable[[], None]):
+        self.pid = os.getpid()
+        self._spec = spec
+        self._wake = wake
+        self.lost_at = None
+        self._outcomes: deque[dict] = deque()
+        self._exit_code: int | None = None
+        lifecycle.reset()
+        self._thread = threading.Thread(target=self._run, name=spec.name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        outcome = lifeline.run_to_end(
+            lambda: load_target(self._spec.target)(*self._spec.args, **self._spec.kwargs),
+        )
+        self._outcomes.append(outcome)
+        self._exit_code = int(outcome["kind"] == "failure")
+        self._wake()
+
+    def watch(self, selector: selectors.BaseSelector, data: object) -> None:
+        """Nothing to register: the thread wakes the supervisor itself."""
+
+    def receive(self) -> list[dict]:
+        messages = [lifeline.make_heartbeat()]
+        while self._outcomes:
+            messages.append(self._outcomes.popleft())
+        return messages
+
+    def poll_exit(self) -> int | None:
+        return self._exit_code
+
+    def wait_exit(self, timeout_s: float) -> int | None:
+        """Does not wait: a thread that has not ended by the time it is killed is left behind."""
+        return self._exit_code
+
+    def stop(self) -> None:
+        lifeline.stop_process()
+
+    def kill(self) -> None:
+        """A thread cannot be killed: asks it to stop, and leaves it behind if it does not."""
+        lifeline.stop_process()
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,158 @@
+"""What the supervisor knows of one role, and the restart policy's decisions. Holds no process logic of its own."""
+
+import signal
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from dreamfleet.launch.supervise.lifeline import HEARTBEAT_S
+from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
+from dreamfleet.launch.topology import RoleSpec
+
+STABLE_S = 10.0  # a role that has been running for this long starts over with the shortest delay
+EXIT_GRACE_S = 10.0  # from the role's return to the end of its process
+
+
+class Verdict(Enum):
+    """What a death means for the run."""
+
+    RESTART = "restart"
+    GO_ON = "go on"
+    GIVE_UP = "give up"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a role ended when it should not have; `at` is on the monotonic clock."""
+
+    role: str
+    what: str
+    traceback: str
+    at: float
+    is_refusal: bool = False  # of a setting, before the role ever ran
+
+
+@dataclass
+class Incarnation:
+    """One life of a role, from its start to its exit."""
+
+    handle: RoleProcess | RoleThread
+    last_heartbeat: float
+    running_since: float | None = None
+    beat_age_s: float = 0.0
+    waits: list[dict] = field(default_factory=list)
+    outcome: dict | None = None
+    exit_by: float | None = None
+    kill_reason: str = ""
+
+
+@dataclass(eq=False)
+class RoleRecord:
+    """One role over all its incarnations; `life` is the current one, if any."""
+
+    spec: RoleSpec
+    payload: bytes
+    log_file: Path
+    life: Incarnation | None = None
+    state: str = "starting"
+    since: float = field(default_factory=time.monotonic)
+    starts: int = 0
+    has_run: bool = False
+    exit: str | None = None
+    restart_at: float | None = None
+    failed_starts: int = 0
+    backoff_step: int = 0
+    hangs: int = 0  # deaths because something in it took too long
+
+    def enter(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since = state, time.monotonic()
+
+    def hear(self, message: dict) -> None:
+        """Takes in a heartbeat or an outcome of the current incarnation."""
+        now = time.monotonic()
+        assert self.life is not None, self.spec.name
+        if message["kind"] == "heartbeat":
+            self.life.last_heartbeat = now
+            self.life.beat_age_s, self.life.waits = message["beat_age_s"], message["waits"]
+        else:
+            self.life.outcome, self.life.exit_by = message, now + EXIT_GRACE_S
+        if message["state"] == "running":
+            self.has_run = True
+            self.life.running_since = self.life.running_since or now
+        if self.state != "stopping":  # a heartbeat sent before the stop was heard
+            self.enter(message["state"])
+
+    def end(self, code: int | None) -> tuple[bool, Cause]:
+        """Ends the incarnation: whether the role had returned, and what to say if it should not have ended.
+
+        A role has returned even if its process had to be killed afterwards, because of a thread that lingered.
+        """
+        life, now = self.life, time.monotonic()
+        assert life is not None, self.spec.name
+        outcome = life.outcome or {"kind": "none"}
+        has_returned = code == 0 or outcome["kind"] == "done"
+        if outcome["kind"] == "failure":
+            self.exit = outcome["summary"]
+            return has_returned, self.explain(outcome)
+        what = life.kill_reason or describe_exit(code)
+        if not has_returned and not life.kill_reason and now - life.last_heartbeat > 2 * HEARTBEAT_S:
+            what += f" after {now - life.last_heartbeat:.0f} s without a heartbeat"
+        self.exit = what
+        return has_returned, Cause(self.spec.name, what, "", life.handle.lost_at or now)
+
+    def explain(self, failure: dict) -> Cause:
+        """What the message of a failure says; a role that has run once had settings that work."""
+        is_refusal = failure["is_refusal"] and not self.has_run
+        return Cause(self.spec.name, failure["summary"], failure["traceback"], failure["at"], is_refusal)
+
+    def judge(self, cause: Cause) -> Verdict:
+        """Applies the restart policy to the death of the current incarnation; sets `restart_at` for a restart."""
+        policy, life, now = self.spec.policy, self.life, time.monotonic()
+        if cause.is_refusal or (life and life.outcome and life.outcome.get("is_fatal")):
+            return Verdict.GIVE_UP
+        if self.spec.in_thread or not policy.restart:
+            return Verdict.GO_ON if self.spec.optional else Verdict.GIVE_UP
+        if life is None or life.running_since is None:
+            self.failed_starts += 1
+        else:
+            self.failed_starts = 0
+            if now - life.running_since >= STABLE_S:
+                self.backoff_step = 0
+        if policy.max_restarts == 0 or self.failed_starts >= policy.max_restarts:
+            return Verdict.GIVE_UP
+        self.restart_at = now + policy.delay_s(self.backoff_step)
+        self.backoff_step += 1
+        return Verdict.RESTART
+
+    def is_well(self) -> bool:
+        """Whether the role has been running for long enough that its last death is over and done with."""
+        return self.state == "running" and time.monotonic() - self.since >= STABLE_S
+
+    def status(self) -> dict:
+        """The role's entry in `status.json`."""
+        now, life = time.monotonic(), self.life
+        return {
+            "pid": life.handle.pid if life else None,
+            "state": self.state,
+            "restarts": max(0, self.starts - 1),
+            "hangs": self.hangs,
+            "heartbeat_age_s": round(now - life.last_heartbeat, 1) if life else None,
+            "beat_age_s": life.beat_age_s if life else None,
+            "waits": life.waits if life else [],
+            "exit": self.exit,
+            "since": round(now - self.since, 1),
+        }
+
+
+def describe_exit(code: int | None) -> str:
+    """An exit code in words."""
+    if code is None:
+        return "did not end"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

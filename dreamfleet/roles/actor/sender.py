@@ -1,0 +1,130 @@
+"""Delivery of transitions from the actor: to replay exactly once and none dropped, to the logger as it keeps up."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+
+import elements
+
+from dreamfleet import lifecycle, rpc
+from dreamfleet.errors import Closed
+from dreamfleet.roles.actor import transitions
+from dreamfleet.roles.actor.channel import Channel, is_failed
+from dreamfleet.roles.actor.transitions import Arrays
+from dreamfleet.roles.wiring import Caller
+
+log = logging.getLogger("dreamfleet.actor")
+
+LOGGER_PATIENCE_S = 1.0
+LOGGER_BACKLOG = 512
+LOGGER_DELAY_S = 0.1  # nobody waits for the logger, and every message costs it and us a switch of processes
+DELAY_S = 0.01  # transitions wait this long for others to travel with
+
+
+class TransitionSender:
+    """Hands transitions on; `on_failure` is called when replay refuses one."""
+
+    def __init__(
+        self,
+        replay: Caller,
+        logger: Caller,
+        args: elements.Config,
+        on_failure: Callable[[Exception], None],
+        delay_s: float = DELAY_S,
+    ):
+        self._on_failure = on_failure
+        self._is_full = args.log_full
+        self._incarnation = uuid.uuid4().hex
+        self._sequence = 0
+        self._step = 0
+        self._has_gap = False
+        self._is_logger_away = False
+        self._video_ids: dict[bool, int] = {}  # first environment seen, by is_eval
+        self._replay = Channel(
+            replay,
+            "add_batch",
+            backlog=args.backlog,
+            delay_s=delay_s,
+            repeat=True,
+            make_meta=self._make_mark,
+            on_done=self._on_acknowledged,
+        )
+        # Rows with and without images cannot be joined, and never are of the same environment: one channel for each.
+        self._logger = {
+            has_images: Channel(
+                logger,
+                "tran",
+                backlog=LOGGER_BACKLOG,
+                delay_s=delay_s and LOGGER_DELAY_S,
+                repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
+                make_meta=self._make_place,
+                on_done=self._on_logged,
+            )
+            for has_images in (False, True)
+        }
+
+    @property
+    def unacknowledged(self) -> int:
+        return self._replay.unacknowledged
+
+    def send(self, transition: Arrays) -> None:
+        """Takes a transition; waits while too many are unacknowledged."""
+        self._replay.put(transitions.for_replay(transition))
+        self._send_logger(transition)
+
+    def drain(self, timeout_s: float) -> None:
+        """Sends what is left and waits for it to be acknowledged; to be called when nothing is sent any more."""
+        deadline = time.monotonic() + timeout_s
+        for channel in self._channels:
+            channel.drain(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Wakes whoever waits to send."""
+        for channel in self._channels:
+            channel.close()
+
+    @property
+    def _channels(self) -> list[Channel]:
+        # Replay last: it takes nothing once the learner has ended, and all channels are sending since they were closed.
+        return [*self._logger.values(), self._replay]
+
+    def _make_mark(self) -> dict:
+        """By which replay knows a message that it has seen already."""
+        self._sequence += 1
+        return {"actor": self._incarnation, "sequence": self._sequence}
+
+    def _on_acknowledged(self, future: rpc.Future) -> None:
+        if error := is_failed(future):
+            if not isinstance(error, Closed):
+                self._on_failure(error)
+            return
+        self._step = future.meta.get("inserts", self._step)
+        lifecycle.set_state("running")
+
+    def _send_logger(self, transition: Arrays) -> None:
+        is_eval, first = bool(transition["is_eval"][0]), int(transition["envid"].min())
+        self._video_ids[is_eval] = min(first, self._video_ids.get(is_eval, first))
+        shown, rest = transitions.split_shown(transition, set(self._video_ids.values()), self._is_full)
+        for has_images, rows in ((True, shown), (False, rest)):
+            if rows and not self._logger[has_images].put(rows, 0.0 if self._is_logger_away else LOGGER_PATIENCE_S):
+                self._logger[has_images].clear()
+                self._lose_logger("does not keep up")
+
+    def _make_place(self) -> dict:
+        """Where in the run the rows are, and whether rows before them were lost."""
+        has_gap, self._has_gap = self._has_gap, False
+        return {"step": self._step, "gap": has_gap}
+
+    def _on_logged(self, future: rpc.Future) -> None:
+        error = is_failed(future)
+        if error is None:
+            self._is_logger_away = False
+        elif not isinstance(error, Closed):
+            self._lose_logger(str(error))
+
+    def _lose_logger(self, reason: str) -> None:
+        self._has_gap = True
+        if not self._is_logger_away and not lifecycle.stopping():
+            log.warning("logger: %s; episodes under way are not scored", reason)
+        self._is_logger_away = True

@@ -1,0 +1,197 @@
+"""The learner: trains on batches that are requested ahead, sends refreshed states back, reports and checkpoints."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import elements
+
+from dreamfleet import lifecycle, rpc
+from dreamfleet.agent.contract import Agent
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.errors import DeadlineExceeded, DreamfleetError
+from dreamfleet.metrics import Aggregator, Rate
+from dreamfleet.options.roles import with_defaults
+from dreamfleet.replay import Batch
+from dreamfleet.roles.clock import Every
+from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
+from dreamfleet.roles.learner.saver import CheckpointSaver
+from dreamfleet.roles.wiring import Caller, connect
+
+log = logging.getLogger("dreamfleet.learner")
+
+PROGRESS_EVERY_S = 1.0
+LOGGER_PATIENCE_S = 1.0
+COUNTS = ("inserts", "samples", "items", "eval_items", "capacity")
+
+
+def parallel_learner(agent: Agent, barrier: threading.Barrier, args: elements.Config) -> None:
+    """Restores the agent, lets the actor begin, and trains until the run's steps or duration are reached."""
+    args = with_defaults(args)
+    replay = connect(args, "replay", "learner", max_inflight=args.prefetch + 18)
+    logger = connect(args, "logger", "learner", max_inflight=8)
+    learner = Learner(agent, replay, logger, args)
+    try:
+        learner.restore()
+    except BaseException:
+        barrier.abort()  # or the actor would wait for ever
+        raise
+    with lifecycle.waiting("actor: ready"):
+        barrier.wait()
+    for batch in learner.batches():
+        learner.train(batch)
+        learner.do_what_is_due()
+        lifecycle.beat()
+    lifecycle.request_stop()  # nothing is collected any more while the last checkpoint is written
+    learner.finish()
+    replay.close()
+    logger.close()
+
+
+class Learner:
+    """The training side of the agent, with its clocks, its counts and its place in the run."""
+
+    def __init__(self, agent: Agent, replay: Caller, logger: Caller, args: elements.Config, wait_s: float = WAIT_S):
+        self.updates = 0
+        self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
+        self._agent = agent
+        self._replay = replay
+        self._logger = logger
+        self._args = args
+        self._wait_s = wait_s
+        self._checkpoints = Checkpoints(args.logdir, keep=args.keep)
+        # Peers that only know the documented methods cannot add to a checkpoint.
+        has_own_peers = args.transport != "portal" or args.portal_meta
+        self._saver = CheckpointSaver(self._checkpoints, {"replay": replay, "logger": logger} if has_own_peers else {})
+        self._carry = agent.init_train(args.batch_size)
+        self._report_streams: dict[str, Iterator[Batch]] = {}
+        self._metrics = Aggregator()
+        self._rate = Rate()
+        self._elapsed_before_s = 0.0  # in earlier lives of this run
+        self._start = time.monotonic()
+        self._should_log = Every(args.log_every)
+        self._should_report = Every(args.report_every if args.report_batches else 0)
+        self._should_save = Every(args.save_every)
+        self._should_tell = Every(PROGRESS_EVERY_S)
+
+    @property
+    def step(self) -> int:
+        return int(self.counts["inserts"])
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._elapsed_before_s + time.monotonic() - self._start
+
+    def restore(self) -> None:
+        """Continues from the run's newest checkpoint, else starts from `from_checkpoint` if one is named."""
+        args = self._args
+        if checkpoint := self._checkpoints.latest():
+            self._agent.load(checkpoint.read("agent"))
+            self.updates = checkpoint.manifest["updates"]
+            self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
+            log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
+        elif args.from_checkpoint:
+            checkpoint = self._checkpoints.load(args.from_checkpoint)
+            self._agent.load(checkpoint.read("agent"), regex=args.from_checkpoint_regex)
+            log.info("started from %s, parameters %s", checkpoint.path, args.from_checkpoint_regex)
+
+    def is_over(self) -> bool:
+        """Whether the run has reached its steps or its duration, or was asked to stop."""
+        args = self._args
+        is_complete = 0 < args.steps <= self.step or 0 < args.duration <= self.elapsed_s
+        return is_complete or lifecycle.stopping()
+
+    def observe(self, counts: dict) -> None:
+        """Takes the replay's counts, and tells the logger where the run stands once a second."""
+        self.counts |= {k: counts[k] for k in self.counts if k in counts}
+        if self._should_tell():
+            self._tell({})
+
+    def batches(self) -> Iterator[Batch]:
+        """Training batches, as the agent's own stream hands them on, until the run is over."""
+        return iter(self._agent.stream(self._source("train", self._args.prefetch, self.updates)))
+
+    def train(self, batch: Batch) -> None:
+        """One update of the agent, and the states it refreshed on their way back to replay."""
+        self._carry, outs, metrics = self._agent.train(self._carry, batch)
+        self.updates += 1
+        self._rate.step(1)
+        self._metrics.add(metrics, "train")
+        if "replay" in outs:
+            future = self._replay.call("update", outs["replay"], repeat=True)
+            future.add_done_callback(_warn_if_failed)
+
+    def do_what_is_due(self) -> None:
+        """Report, log and save, each when its time has come."""
+        if self._should_report():
+            self.report()
+        if self._should_log():
+            self.log()
+        if self._should_save():
+            self.save()
+
+    def report(self) -> None:
+        """Runs the agent's report on batches of both replays that have enough data for one."""
+        for mode, items in (("report", "items"), ("eval", "eval_items")):
+            if self.counts[items] < self._args.batch_size:
+                continue
+            if mode not in self._report_streams:
+                self._report_streams[mode] = iter(self._agent.stream(self._source(mode, 1)))
+            carry = self._agent.init_report(self._args.batch_size)
+            for _ in range(self._args.report_batches):
+                batch = next(self._report_streams[mode], None)
+                if batch is None:
+                    return  # the run is over
+                carry, metrics = self._agent.report(carry, batch)
+                self._metrics.add(metrics, mode)
+
+    def log(self) -> None:
+        """Sends what the agent and the learner measured since the last time."""
+        metrics = {
+            **self._metrics.result(),
+            "learner/updates": self.updates,
+            "learner/updates_per_s": self._rate.result(),
+        }
+        metrics |= {f"learner/replay/{k}": v for k, v in self._replay.stats().items()}
+        self._tell(metrics)
+
+    def save(self) -> None:
+        """Starts a checkpoint of the whole run."""
+        manifest = {"updates": self.updates, "elapsed_s": self.elapsed_s, "counts": dict(self.counts)}
+        self._saver.save(self.step, self._agent.save(), manifest)
+
+    def finish(self) -> None:
+        """The last metrics and the last checkpoint of this life."""
+        self.log()
+        self.save()
+        self._saver.wait()
+
+    def _source(self, mode: str, prefetch: int, updates: int | None = None) -> Iterator[Batch]:
+        return remote_batches(
+            self._replay,
+            mode,
+            prefetch=prefetch,
+            on_counts=self.observe,
+            is_over=self.is_over,
+            updates=updates,
+            wait_s=self._wait_s,
+        )
+
+    def _tell(self, metrics: dict) -> None:
+        progress = {**self.counts, "updates": self.updates, "elapsed_s": self.elapsed_s}
+        meta = {"step": self.step, "progress": progress}
+        try:
+            future = self._logger.call("add", metrics, meta=meta, repeat=True, deadline_s=LOGGER_PATIENCE_S)
+        except DeadlineExceeded as e:
+            log.warning("metrics were not logged: %s", e)
+        else:
+            future.add_done_callback(_warn_if_failed)
+
+
+def _warn_if_failed(future: rpc.Future) -> None:
+    try:
+        future.result()
+    except DreamfleetError as e:
+        log.warning("%s", e)

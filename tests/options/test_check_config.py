@@ -1,0 +1,147 @@
+"""Settings that cannot work are refused before anything starts."""
+
+import importlib.util
+import os
+
+import pytest
+
+from dreamfleet.errors import ConfigError
+from dreamfleet.options import check_config, load_config
+from dreamfleet.options.check import AGENT_SECTIONS, CHOICES, NOT_NEGATIVE, POSITIVE
+from dreamfleet.options.load import load_defaults
+
+
+@pytest.fixture
+def refusal(tmp_path):
+    def check(overrides: dict) -> str:
+        with pytest.raises(ConfigError) as caught:
+            check_config(load_config({"logdir": str(tmp_path), **overrides}))
+        message = str(caught.value)
+        assert "; " in message and "\n" not in message
+        return message
+
+    return check
+
+
+def test_defaults_pass(tmp_path):
+    check_config(load_config({"logdir": str(tmp_path)}))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"run.train_ratio": -1},
+        {"run.train_ratio": 0},
+        {"run.actor_batch": 1000},
+        {"run.actor_batch": -1},
+        {"run.report_every": 0, "run.save_every": 0, "run.max_restarts": 0, "replay_context": 0},
+        {"run.envs": 0, "run.remote_envs": True},
+        {"run.mode": "serial"},
+        {"run.transport": "portal"},
+        {"run.remote_replay": True, "run.replay_addr": "far.example:5000"},
+        {"replay.capacity": 16 * 65},
+        {"report_length": 64},
+        {"consec_train": 2, "report_length": 128},
+        {"task": "package.module:make"},
+    ],
+)
+def test_odd_but_possible(overrides, tmp_path):
+    check_config(load_config({"logdir": str(tmp_path), **overrides}))
+
+
+@pytest.mark.parametrize("key", POSITIVE)
+def test_not_positive(key, refusal):
+    assert refusal({key: 0}).startswith(f"{key}=0")
+    assert "is not positive; give" in refusal({key: -1})
+
+
+@pytest.mark.parametrize("key", NOT_NEGATIVE)
+def test_negative(key, refusal):
+    message = refusal({key: -1})
+    assert message.startswith(f"{key}=-1") and "is negative; give 0 or more" in message
+
+
+@pytest.mark.parametrize("key", CHOICES)
+def test_choices(key, refusal):
+    message = refusal({key: "nonsense"})
+    assert message == f"{key}='nonsense' is unknown; choose from {', '.join(CHOICES[key])}"
+    assert f"did you mean {CHOICES[key][0]}?" in refusal({key: CHOICES[key][0] + "x"})
+
+
+def test_every_number_is_checked_or_free():
+    free = {"run.train_ratio", "run.actor_batch", "run.envs", "env.dmc.camera"}
+    numbers = {key for key, value in load_defaults().flat.items() if type(value) in (int, float)}
+    numbers = {key for key in numbers if not key.startswith(AGENT_SECTIONS)}
+    assert numbers == {*POSITIVE, *NOT_NEGATIVE, *free}
+
+
+@pytest.mark.parametrize("key", ["dreamer.learning_rate", "dreamer.loss_scales.rep", "jax.train_devices"])
+def test_negative_numbers_of_the_agent(key, refusal):
+    assert "is negative; give 0 or more" in refusal({key: -1})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            {"replay.capacity": 500},
+            "replay.capacity=500 is below batch_size*length=16*65=1040; raise one or lower the other",
+        ),
+        ({"replay.capacity": 2063, "consec_train": 2}, "replay.capacity=2063 is below batch_size*length=16*129=2064"),
+        (
+            {"batch_length": 16},
+            "report_length=32 needs consec_report*report_length=32 steps, but sequences have "
+            "consec_train*batch_length=16; lower report_length to at most 16 or raise batch_length",
+        ),
+        ({"consec_report": 3}, "consec_report*report_length=96"),
+        ({"batch_length": 2, "report_length": 1, "consec_report": 3}, "lower consec_report"),
+        ({"agent": "RandomAgent"}, "agent='RandomAgent' is not of the form module:attr; write"),
+        ({"agent": "a..b:C"}, "agent='a..b:C' is not of the form"),
+        ({"agent": "a:b:C"}, "agent='a:b:C' is not of the form"),
+        ({"task": ""}, "task='' is empty; name an environment"),
+        ({"task": "pack-age:make"}, "task='pack-age:make' is not of the form module:attr"),
+        ({"run.envs": 0}, "run.envs=0 leaves nothing to train on; give at least 1, or set run.remote_envs"),
+        ({"run.envs": -1, "run.remote_envs": True}, "run.envs=-1 is negative"),
+        ({"run.mode": "serial", "run.remote_envs": True}, "run.remote_envs=True cannot work with run.mode='serial'"),
+        (
+            {"run.mode": "serial", "run.remote_replay": True, "run.replay_addr": "far:1"},
+            "run.remote_replay=True cannot work with run.mode='serial'",
+        ),
+        ({"run.remote_replay": True}, "run.replay_addr='ipc:{auto}' is not known to the replay elsewhere"),
+        ({"run.from_checkpoint": "/no/such/place"}, "run.from_checkpoint='/no/such/place' does not exist; name"),
+        ({"run.from_checkpoint_regex": "(a"}, "run.from_checkpoint_regex='(a' is not a regular expression (missing )"),
+    ],
+)
+def test_impossible(overrides, expected, refusal):
+    assert expected in refusal(overrides)
+
+
+def test_tensorboard_without_its_package(refusal, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboardX" else real(name))
+    message = refusal({"logger.outputs": ["jsonl", "tensorboard"]})
+    assert (
+        "needs the package tensorboardX, which is not installed; run pip install 'dreamfleet[tensorboard]'" in message
+    )
+
+
+def test_logdir_is_left_as_it_was(tmp_path):
+    check_config(load_config({"logdir": str(tmp_path / "a" / "b")}))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data").write_text("kept")
+    check_config(load_config({"logdir": str(tmp_path / "run")}))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["data"]
+
+
+def test_logdir_below_a_file(tmp_path, refusal):
+    (tmp_path / "file").write_text("")
+    for logdir in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert refusal({"logdir": str(logdir)}).startswith(f"logdir='{logdir}' cannot be written to (")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_logdir_without_permission(tmp_path, refusal):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    message = refusal({"logdir": str(tmp_path / "closed" / "run")})
+    assert "Permission denied" in message and "choose a directory that you may write to" in message

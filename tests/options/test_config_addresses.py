@@ -1,0 +1,100 @@
+"""Addresses of a run: form, uniqueness, and whether they are free."""
+
+import socket
+
+import pytest
+
+from dreamfleet.errors import ConfigError
+from dreamfleet.options import check_config, load_config
+from dreamfleet.options.addresses import is_tcp
+
+
+@pytest.fixture
+def load(tmp_path):
+    return lambda **addresses: load_config({"logdir": str(tmp_path), "run": addresses})
+
+
+@pytest.fixture
+def taken_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def refusal(config, **kwargs) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check_config(config, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("addr", ["ipc:{auto}", "ipc:/tmp/a", "localhost:{auto}", "127.0.0.1:{auto}", "0.0.0.0:{auto}"])
+def test_good_forms(addr, load):
+    check_config(load(actor_addr=addr))
+
+
+@pytest.mark.parametrize(
+    ("addr", "reason"),
+    [
+        ("", "is not an address; write ipc:{auto}"),
+        ("localhost", "is not an address"),
+        ("localhost:", "is not an address"),
+        ("localhost:http", "is not an address"),
+        ("tcp://localhost:5000", "is not an address"),
+        ("a b:5000", "is not an address"),
+        ("*:5000", "is not an address"),
+        ("localhost:{port}", "is not an address"),
+        ("localhost:0", "port outside 1 to 65535"),
+        ("70000", "port outside 1 to 65535"),
+        ("ipc:relative", "not an absolute path"),
+        ("ipc:", "not an absolute path"),
+        ("ipc:/tmp/" + "x" * 103, "path of 108 bytes, more than the 107"),
+        ("ipc:/no/such/place", "directory /no/such, which does not exist"),
+    ],
+)
+@pytest.mark.parametrize("role", ["actor", "replay", "logger"])
+def test_bad_forms(role, addr, reason, load):
+    message = refusal(load(**{f"{role}_addr": addr}))
+    assert message.startswith(f"run.{role}_addr={addr!r} ") and reason in message
+
+
+def test_portal_has_no_unix_sockets(load):
+    assert "run.transport='portal' lacks" in refusal(load(transport="portal", actor_addr="ipc:/tmp/a"))
+    check_config(load(transport="portal", actor_addr="ipc:{auto}"))
+
+
+def test_same_address_twice(load):
+    message = refusal(load(actor_addr="ipc:/tmp/a", logger_addr="ipc:/tmp/a"))
+    assert message.startswith("run.logger_addr='ipc:/tmp/a' is also run.actor_addr; give each")
+
+
+@pytest.mark.parametrize("form", ["localhost:{}", "127.0.0.1:{}", "{}"])
+def test_port_in_use(form, load, taken_port):
+    addr = form.format(taken_port)
+    message = refusal(load(logger_addr=addr))
+    assert message.startswith(f"run.logger_addr='{addr}' has a port that is already in use; choose another, or ")
+
+
+def test_port_is_free_after_the_check(load, taken_port):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for _ in range(2):
+        check_config(load(actor_addr=f"localhost:{port}"))
+
+
+def test_ports_of_roles_elsewhere_do_not_matter(load, taken_port):
+    addr = f"localhost:{taken_port}"
+    check_config(load(replay_addr=addr, remote_replay=True))
+    check_config(load(actor_addr=addr), listens=())
+    check_config(load(actor_addr=addr, mode="serial"))
+    assert "in use" in refusal(load(replay_addr=addr, remote_replay=True), listens=("replay",))
+
+
+def test_host_of_another_machine(load):
+    # 192.0.2.0/24 is reserved for documentation: no machine has it, and binding sends nothing.
+    assert "names a host that is not this machine" in refusal(load(actor_addr="192.0.2.1:5000"))
+
+
+def test_only_unix_sockets_do_without_a_key():
+    assert is_tcp("localhost:5000") and is_tcp("5000") and not is_tcp("ipc:/tmp/a")
