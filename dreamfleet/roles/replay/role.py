@@ -12,10 +12,10 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, Closed, NoSpace, ReplayError
+from dreamfleet.errors import BadRequest, Closed, NeedsRows, NoSpace, ReplayError
 from dreamfleet.options.roles import sequence_length, with_defaults
 from dreamfleet.replay import Batch, Limiter, Replay, Store
-from dreamfleet.replay.references import References, reader_place
+from dreamfleet.replay.references import reader_place, reference_batches
 from dreamfleet.roles.replay.counts import Counts, CountsFile, Mark, make_note, read_note
 from dreamfleet.roles.replay.sent_batches import SentBatches
 from dreamfleet.roles.reports import RoleReports
@@ -221,15 +221,16 @@ class ReplayRole:
                 place = {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
                 self._referred += 1
                 return batch, place
-            except (KeyError, AttributeError, TypeError):
-                log.info("the stream needs to see rows: they are sent to the learner, although it could map them")
+            except NeedsRows as reason:
+                log.info("rows are sent to the learner, although it could map them: %s", reason)
                 self._without_references.add(mode)
         return next(self._stream(mode, is_near=False)), {}
 
     def _stream(self, mode: str, is_near: bool) -> Iterator[Batch]:
         if (mode, is_near) not in self._streams:
             replay = self._replays[mode]
-            self._streams[mode, is_near] = iter(self._make_stream(References(replay) if is_near else replay, mode))
+            make = functools.partial(reference_batches, self._make_stream) if is_near else self._make_stream
+            self._streams[mode, is_near] = iter(make(replay, mode))
         return self._streams[mode, is_near]
 
     def _wait_batch(self, mode: str, timeout_s: float | None) -> bool:
