@@ -12,11 +12,12 @@ import elements
 import numpy as np
 import psutil
 
+from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.contract import Env, check_spaces
 from dreamfleet.envs.images import is_usable
 from dreamfleet.envs.report import Report
-from dreamfleet.envs.step_checker import Rows, StepChecker
+from dreamfleet.envs.step_checker import StepChecker
 from dreamfleet.errors import ConfigError, EnvError
 
 COMPARED_STEPS = 200
@@ -88,7 +89,7 @@ def _play(env: Env, steps: int, report: Report) -> bool:
     return True
 
 
-def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Rows]]:
+def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Batch]]:
     """Random actions, always the same ones, and what the environment answers to them."""
     rng = np.random.default_rng(0)
     count = getattr(env, "num_envs", None)

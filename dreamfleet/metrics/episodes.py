@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from dreamfleet.base.arrays import Batch
 from dreamfleet.metrics.film import Film
 
 
@@ -69,7 +70,7 @@ class EpisodeTracker:
         for film in self._films.values():
             film.cut()
 
-    def _advance(self, rows: dict[str, np.ndarray], now: float) -> list[Episode]:
+    def _advance(self, rows: Batch, now: float) -> list[Episode]:
         # Every environment has at most one row here, so that indexing by slot never hits a place twice.
         slots, is_first, is_last = rows["slot"], rows["is_first"], rows["is_last"]
         if is_first.any():
@@ -95,7 +96,7 @@ class EpisodeTracker:
         for column in self._columns.values():
             column.clear(slots)
 
-    def _finish(self, rows: dict[str, np.ndarray], row: int, now: float) -> Episode:
+    def _finish(self, rows: Batch, row: int, now: float) -> Episode:
         slot, env_id, is_eval = int(rows["slot"][row]), int(rows["envid"][row]), bool(rows["is_eval"][row])
         stats = {}
         for key, column in self._columns.items():
@@ -107,7 +108,7 @@ class EpisodeTracker:
         video = film.finish(now) if film.env_id == env_id else None
         return Episode(env_id, is_eval, float(reward.sum[slot]), int(reward.count[slot]), stats, video)
 
-    def _record(self, rows: dict[str, np.ndarray], images: np.ndarray, now: float) -> None:
+    def _record(self, rows: Batch, images: np.ndarray, now: float) -> None:
         for is_eval, film in self._films.items():
             candidates = np.flatnonzero(rows["is_eval"] == is_eval)
             if not candidates.size:
@@ -119,7 +120,7 @@ class EpisodeTracker:
             if env_id == film.env_id:
                 film.add(images[row], bool(rows["is_first"][row]), now)
 
-    def _turns(self, rows: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    def _turns(self, rows: Batch) -> Iterator[Batch]:
         # An environment that is in the batch more than once has its rows taken in one turn after the other.
         slots = rows["slot"]
         order = np.arange(len(slots))

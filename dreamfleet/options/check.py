@@ -9,10 +9,11 @@ from typing import Any
 
 import elements
 
+from dreamfleet.base.dimensions import BLOCK_ROWS, IMAGE_SIDES
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics.writers import check_outputs
 from dreamfleet.options.addresses import check_addresses
-from dreamfleet.options.values import nearest
 
 POSITIVE = (
     "batch_size",
@@ -85,8 +86,6 @@ CHOICES = {
     "env.atari100k.lives": ("unused", "discount", "reset"),
     "env.procgen.mode": ("easy", "hard", "extreme", "memory", "exploration"),
 }
-BLOCK_ROWS = 64  # that the replay gives to an environment at a time
-IMAGE_SIDES = range(48, 257, 16)  # what the image networks can take
 
 
 def check_config(config: elements.Config, listens: Iterable[str] | None = None) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import elements
 from ruamel.yaml import YAML
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.values import nearest, parse_value, parse_words, resolve_key
+from dreamfleet.options.values import parse_value, parse_words, resolve_key
 
 DEFAULTS = Path(__file__).parent / "defaults.yaml"
 PRESETS = Path(__file__).parent / "presets.yaml"

@@ -1,9 +1,7 @@
 """The config kept in a log directory: written when a run starts, compared when it is resumed."""
 
-import contextlib
 import io
 import logging
-import os
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +11,7 @@ import elements
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from dreamfleet.base.files import replace_file
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.load import load_defaults
 
@@ -54,17 +53,12 @@ CHANGEABLE = (
 def save_config(config: elements.Config, logdir: str | Path) -> Path:
     """Writes `logdir/config.yaml` atomically and returns its path."""
     path = Path(logdir) / FILENAME
-    draft = path.with_name(f".{FILENAME}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(format_config(config))
-        draft.replace(path)
+        replace_file(path, format_config(config))
     except OSError as error:
         reason = f"cannot be written to ({error.strerror}: {error.filename})"
         raise ConfigError("logdir", str(logdir), reason, "choose a directory that you may write to") from None
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
     return path
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import elements
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.load import load_config, load_defaults
 from dreamfleet.options.resume import FILENAME, read_saved
-from dreamfleet.options.values import nearest
 
 log = logging.getLogger("dreamfleet.options")
 

@@ -1,11 +1,11 @@
 """Names and values as a user writes them, turned into keys and values of a config, or refused with a reason."""
 
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 
 ALIASES = {
@@ -50,18 +50,6 @@ def resolve_key(name: str, value: object, keys: Iterable[str], flags: Iterable[s
         reason = "is an unknown option"
         remedy = f"did you mean {' or '.join(near)}?" if near else "`dreamfleet train --help` lists all options"
     raise ConfigError(name, _shown(value), reason, remedy)
-
-
-def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Up to three of `names` that come closest to `name`, by the whole or, slightly less, by the last part."""
-
-    def score(other: str) -> float:
-        return max(_similarity(name, other), 0.95 * _similarity(name.split(".")[-1], other.split(".")[-1]))
-
-    scores = {other: score(other) for other in names}
-    best = max(scores.values(), default=0.0)
-    near = [other for other in scores if scores[other] >= max(0.65, best - 0.05)]
-    return sorted(near, key=lambda other: -scores[other])[:3]
 
 
 def parse_value(key: str, value: Any, default: Any) -> Any:
@@ -122,10 +110,6 @@ def _parse_str(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, PurePath)):
         raise TypeError(value)
     return str(value)
-
-
-def _similarity(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _shown(value: object) -> object:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.gather import gather
 from dreamfleet.replay.recovery import link
 from dreamfleet.replay.schema import Schema
-from dreamfleet.replay.segment import BLOCK_ROWS, SUFFIX, Segment, open_segment
+from dreamfleet.replay.segment import SUFFIX, Segment, open_segment
 from dreamfleet.replay.state import open_state
 
 

@@ -5,7 +5,7 @@ A place is `slot * rows of a segment + row`: the number of a row in all slots th
 
 import numpy as np
 
-from dreamfleet.replay.segment import BLOCK_ROWS
+from dreamfleet.base.dimensions import BLOCK_ROWS
 
 
 class Blocks:

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-Batch = dict[str, np.ndarray]
+from dreamfleet.base.arrays import Batch
 
 
 class Replay(Protocol):

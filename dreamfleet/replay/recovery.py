@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.replay.blocks import Blocks
-from dreamfleet.replay.segment import BLOCK_ROWS, Segment
+from dreamfleet.replay.segment import Segment
 
 Slots = Iterable[tuple[int, Segment]]  # segments with the slots that they are in
 

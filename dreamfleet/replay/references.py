@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import NeedsRows
 from dreamfleet.replay.contract import Batch, GivesReferences
-from dreamfleet.replay.gather import STEP_ID_BYTES, gather, split_step_ids
+from dreamfleet.replay.gather import gather, split_step_ids
 from dreamfleet.replay.segment import Segment, open_segment
 from dreamfleet.replay.state import boot_id
 

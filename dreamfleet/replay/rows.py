@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks, Items
 from dreamfleet.replay.contract import Batch
@@ -14,7 +15,7 @@ from dreamfleet.replay.gather import split_step_ids
 from dreamfleet.replay.pool import SegmentPool
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.recovery import Stream, clean, find_items, link, newest_streams
-from dreamfleet.replay.segment import BLOCK_ROWS, Segment
+from dreamfleet.replay.segment import Segment
 from dreamfleet.replay.space import Geometry
 
 

@@ -13,10 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.disk import DiskFiles
-from dreamfleet.replay.gather import STEP_ID_BYTES, gather, make_step_ids, split_step_ids
+from dreamfleet.replay.gather import gather, make_step_ids, split_step_ids
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.rows import Rows
 from dreamfleet.replay.schema import Schema

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch
+from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.envs.rendering import FRAME
 from dreamfleet.results.rollout import Rollout
 from dreamfleet.results.video import Video
 
-STEP_ID_BYTES = 20
 CHANNELS = (1, 3)
 
 

@@ -9,7 +9,6 @@ import pytest
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import check_config, config_args, load_config
 from dreamfleet.options.load import load_defaults, load_presets
-from dreamfleet.options.values import nearest
 
 
 def refusal(*args, **kwargs) -> str:
@@ -140,11 +139,6 @@ def test_unknown_key_suggests_the_nearest(name, suggestion):
 
 def test_unknown_key_may_be_a_flag_of_the_command():
     assert "did you mean preset?" in refusal(["--presets", "debug"], flags=("preset",))
-
-
-def test_nearest_keeps_equals_and_drops_the_rest():
-    assert nearest("run.x_addr", ["run.a_addr", "run.b_addr", "seed"]) == ["run.a_addr", "run.b_addr"]
-    assert nearest("anything", []) == []
 
 
 def test_unknown_preset_lists_all():

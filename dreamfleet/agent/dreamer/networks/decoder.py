@@ -16,7 +16,8 @@ from dreamfleet.agent.dreamer.networks.images import UpConv, depth_to_space, spa
 from dreamfleet.agent.dreamer.networks.layers import MLP, BlockLinear, Dense, Linear, RMSNorm
 from dreamfleet.agent.dreamer.networks.rssm import State
 from dreamfleet.agent.dreamer.networks.transforms import symexp
-from dreamfleet.agent.dreamer.spaces import IMAGE_FACTOR, Field, image_fields, vector_fields
+from dreamfleet.agent.dreamer.spaces import Field, image_fields, vector_fields
+from dreamfleet.base.dimensions import IMAGE_FACTOR
 
 
 class UpLayer(eqx.Module):
