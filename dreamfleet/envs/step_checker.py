@@ -7,14 +7,14 @@ import elements
 import numpy as np
 
 from dreamfleet.base.arrays import Batch
+from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.contract import STEP_SPACES
-from dreamfleet.envs.report import Report
 
 
 class StepChecker:
     """Follows the flags of the episodes and compares observations with their spaces."""
 
-    def __init__(self, obs_space: dict[str, elements.Space], rows: int, report: Report):
+    def __init__(self, obs_space: dict[str, elements.Space], rows: int, report: CheckReport):
         self._spaces = obs_space
         self._report = report
         self._step = 0

@@ -20,7 +20,7 @@ _SLOTS = (512, 1024)
 _MAGIC = b"DFSTATE\x01"
 
 
-class State:
+class StoreState:
     """What a store knows of itself; `committed` and `note` are of the last record."""
 
     def __init__(self, memory: mmap.mmap):
@@ -55,14 +55,14 @@ class State:
         self._memory.flush()
 
 
-def open_state(path: Path, *, is_writable: bool) -> State:
+def open_state(path: Path, *, is_writable: bool) -> StoreState:
     """Maps the state file; raises OSError or ValueError if there is none that can be used."""
     with path.open("r+b" if is_writable else "rb") as file:
         access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
-        return State(mmap.mmap(file.fileno(), mmap.PAGESIZE, access=access))
+        return StoreState(mmap.mmap(file.fileno(), mmap.PAGESIZE, access=access))
 
 
-def create_state(path: Path, store_id: bytes, committed: int = 0) -> State:
+def create_state(path: Path, store_id: bytes, committed: int = 0) -> StoreState:
     """Writes the state of a store whose rows up to `committed` count, in place of whatever was there."""
     replace_file(path, _FIXED.pack(_MAGIC, store_id, boot_id(), 0, 0).ljust(mmap.PAGESIZE, b"\0"))
     state = open_state(path, is_writable=True)

@@ -8,7 +8,7 @@ import jax
 
 from dreamfleet.agent.dreamer.networks.decoder import Decoder
 from dreamfleet.agent.dreamer.networks.encoder import Encoder
-from dreamfleet.agent.dreamer.networks.heads import Actor, ContinueHead, TwoHotHead
+from dreamfleet.agent.dreamer.networks.heads import ContinueHead, PolicyHead, TwoHotHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM
 from dreamfleet.agent.dreamer.sizes import model_sizes
 from dreamfleet.agent.dreamer.spaces import action_fields
@@ -24,7 +24,7 @@ class Model(eqx.Module):
     decoder: Decoder
     reward: TwoHotHead
     cont: ContinueHead
-    actor: Actor
+    actor: PolicyHead
     critic: TwoHotHead
 
     def __init__(
@@ -68,7 +68,7 @@ class Model(eqx.Module):
         features, units, bins = sizes.deter + latents, sizes.units, config.bins
         self.reward = TwoHotHead(keys[3], features, units=units, layers=config.reward_layers, bins=bins)
         self.cont = ContinueHead(keys[4], features, units=units, layers=config.cont_layers)
-        self.actor = Actor(
+        self.actor = PolicyHead(
             keys[5], features, actions, units=units, layers=config.actor_layers, scale=config.actor_scale
         )
         self.critic = TwoHotHead(keys[6], features, units=units, layers=config.critic_layers, bins=bins)

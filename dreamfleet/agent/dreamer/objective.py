@@ -20,7 +20,7 @@ from dreamfleet.agent.dreamer.losses import (
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.distributions import TwoHot
 from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
-from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.returns import Normaliser
 from dreamfleet.agent.dreamer.spaces import flatten
 
@@ -45,7 +45,7 @@ def make_norms(config: elements.Config) -> Norms:
 class Outcome(eqx.Module):
     """What is left of the computation of a loss."""
 
-    states: State  # (B, T, ...)
+    states: LatentState  # (B, T, ...)
     norms: Norms
     losses: Arrays  # mean of each loss, not scaled
     priority: jax.Array  # (B, T)
@@ -56,7 +56,7 @@ def objective(
     model: Model,
     slow_critic: TwoHotHead,
     norms: Norms,
-    start: State,
+    start: LatentState,
     obs: Mapping[str, jax.Array],
     actions: Mapping[str, jax.Array],
     key: jax.Array,
@@ -79,12 +79,12 @@ def objective(
 
 def world_losses(
     model: Model,
-    start: State,
+    start: LatentState,
     obs: Mapping[str, jax.Array],
     actions: Mapping[str, jax.Array],
     key: jax.Array,
     config: elements.Config,
-) -> tuple[State, Arrays, Arrays]:
+) -> tuple[LatentState, Arrays, Arrays]:
     """The states of the sequences, with reconstruction, reward, continuation and latent losses (B, T), and metrics."""
     rssm = model.rssm
     tokens = model.encoder(obs)
@@ -102,7 +102,7 @@ def world_losses(
 
 
 def imagination_losses(
-    model: Model, slow_critic: TwoHotHead, norms: Norms, states: State, key: jax.Array, config: elements.Config
+    model: Model, slow_critic: TwoHotHead, norms: Norms, states: LatentState, key: jax.Array, config: elements.Config
 ) -> tuple[Arrays, jax.Array, Norms, Arrays]:
     """Actor and critic losses (B, K) on sequences imagined from the last K = `imag_last` states (all T if 0).
 
@@ -181,7 +181,7 @@ def replay_value_loss(
     model: Model,
     slow_critic: TwoHotHead,
     value_norm: Normaliser,
-    states: State,
+    states: LatentState,
     obs: Mapping[str, jax.Array],
     bootstrap: jax.Array,
     config: elements.Config,
