@@ -5,7 +5,8 @@ DreamfleetError
 │   └── UnknownOption    there is no such option
 ├── EnvError             an environment broke its contract
 ├── ReplayError          a replay was asked for what it cannot give or hold
-│   └── NoSpace          its disk is full; the same rows can be added once there is space again
+│   ├── NoSpace          its disk is full; the same rows can be added once there is space again
+│   └── NeedsRows        a stream looked at rows where it had references to them; it gets rows instead
 ├── CheckpointError      a checkpoint cannot be written or read
 ├── NonFiniteLoss        a loss became NaN or infinite; ends the run
 ├── RunFailed            a role spent its restart budget; carries the first cause
@@ -60,6 +61,10 @@ class ReplayError(DreamfleetError):
 
 class NoSpace(ReplayError):
     """A replay has no room for more rows at the moment; nothing was changed."""
+
+
+class NeedsRows(ReplayError):
+    """A stream asked references for more than step ids; the same stream works on rows."""
 
 
 class CheckpointError(DreamfleetError):

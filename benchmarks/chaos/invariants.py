@@ -31,7 +31,7 @@ def check_data(fleet: ChaosFleet) -> Verdict:
     # The count is written before a batch is acknowledged: every step in it must be there.
     verdict = Verdict(steps=counts.inserts, lost_steps=max(0, counts.inserts - archive.steps))
     seen = []
-    for segments, rows in archive.streams():
+    for segments, rows in archive.trajectories():
         vector = archive.column("vector", segments, rows).astype(np.int64)
         is_first = archive.column("is_first", segments, rows).astype(bool)
         follows = (np.diff(vector[:, 0]) == 0) & (np.diff(vector[:, 1]) == 1)

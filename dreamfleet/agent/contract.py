@@ -5,8 +5,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from dreamfleet.base.arrays import Batch
+
 Carry = Any
-Batch = dict[str, np.ndarray]
 
 POLICY_FORMAT = 1  # of the exported function's arguments; the loader refuses others
 

@@ -4,7 +4,6 @@ Layout: magic, header length (uint64 little-endian), header (msgpack), then the 
 each at the next multiple of 64. Nothing in it is ever unpickled, and a file that lies gives a CheckpointError.
 """
 
-import importlib
 import math
 import struct
 import zlib
@@ -14,6 +13,7 @@ from typing import Any, BinaryIO
 import msgpack
 import numpy as np
 
+from dreamfleet.base.dtypes import find_dtype
 from dreamfleet.checkpoint.files import create
 from dreamfleet.errors import CheckpointError
 
@@ -23,7 +23,6 @@ _ALIGN = 64
 _CHUNK = 16 << 20
 _MAX_DEPTH = 100
 _MAX_INT = 1 << 63  # beyond, msgpack has no integer
-_NATIVE = frozenset(np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?")
 
 
 def write_tree(path: Path, tree: object) -> tuple[int, int]:
@@ -144,7 +143,7 @@ class _Packer:
     def _pack_array(self, array: Any, path: str) -> list:
         try:
             name = np.dtype(array.dtype).name
-            _find_dtype(name)
+            find_dtype(name)
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"cannot save {path or 'the tree'}: an array of {array.dtype}") from error
         self.arrays.append(array)
@@ -186,19 +185,6 @@ def _unpack_array(content: Any, reader: _Input) -> np.ndarray:
     name, shape = content
     if not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"its header has an array of shape {shape}")
-    dtype = _find_dtype(name)
+    dtype = find_dtype(name)
     reader.read(-reader.position % _ALIGN)
     return reader.read(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-
-
-def _find_dtype(name: str) -> np.dtype:
-    if name in _NATIVE:
-        return np.dtype(name)
-    # bfloat16 and its kin come with JAX; NumPy does not know them by name.
-    try:
-        dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
-    except (ImportError, AttributeError):
-        raise ValueError(f"data type {name} is unknown, even to ml_dtypes (if that is installed)") from None
-    if dtype.name != name:
-        raise ValueError(f"{name} is not a data type of numbers")
-    return dtype

@@ -79,20 +79,20 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
 def _load_curves(args: argparse.Namespace) -> list:
     """The runs of all log directories, put together to curves."""
-    from dreamfleet.results.curves import Curve, find_runs, load_series
+    from dreamfleet.results.curves import Curve, find_runs, load_run_curve
 
     runs = dict.fromkeys(run for logdir in args.logdirs for run in find_runs(logdir.expanduser().absolute()))
     groups: dict[tuple, list] = {}
     for logdir in runs:
-        series = load_series(logdir, args.metric, args.x)
-        if len(series.xs):
-            groups.setdefault(_group(logdir, args.by), []).append((logdir, series))
+        curve = load_run_curve(logdir, args.metric, args.x)
+        if len(curve.xs):
+            groups.setdefault(_group(logdir, args.by), []).append((logdir, curve))
     if not groups:
         where = ", ".join(map(str, args.logdirs))
         remedy = "wait until an episode has ended, or name a key of metrics.jsonl"
         raise ConfigError("metric", args.metric, f"has not been logged by the runs in {where}", remedy)
     return [
-        Curve(_label([logdir for logdir, _ in members], args.by), task, [series for _, series in members])
+        Curve(_label([logdir for logdir, _ in members], args.by), task, [curve for _, curve in members])
         for (task, _), members in groups.items()
     ]
 

@@ -64,9 +64,9 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
         if args.episodes:
-            _film_episodes(args, saved.options, agent, out, say)
+            _record_episodes(args, saved.options, agent, out, say)
         if args.dreams:
-            _film_dreams(args, saved.options, agent, out, say)
+            _record_dreams(args, saved.options, agent, out, say)
     return 0
 
 
@@ -84,40 +84,40 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("dreams", 0, "leaves nothing to film beside --episodes 0", "set one of them to 1 or more")
 
 
-def _film_episodes(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
+def _record_episodes(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
     from dreamfleet.envs.rendering import WithFrame
     from dreamfleet.launch.trained import make_eval_env
-    from dreamfleet.results.films import film_episodes
+    from dreamfleet.results.recording import record_episodes
     from dreamfleet.results.rollout import Rollout
-    from dreamfleet.results.video import Video
+    from dreamfleet.results.video import VideoWriter
 
-    def make_video(index: int) -> Video:
-        return Video(out / f"episode_{index:03d}", args.formats, args.fps)
+    def make_video(index: int) -> VideoWriter:
+        return VideoWriter(out / f"episode_{index:03d}", args.formats, args.fps)
 
     make = make_eval_env(options, render=True)
     with Rollout(agent, lambda index: WithFrame(make(index), options.task), 1) as rollout:
-        for filmed in film_episodes(rollout, args.episodes, make_video, args.max_frames):
-            shown = f", the first {filmed.video.frames:,} shown" if filmed.video.frames < filmed.length else ""
-            for file in filmed.video.files:
-                say(f"{file}: score {filmed.score:,.1f}, {filmed.length:,} frames{shown}")
+        for recording in record_episodes(rollout, args.episodes, make_video, args.max_frames):
+            shown = f", the first {recording.video.frames:,} shown" if recording.video.frames < recording.length else ""
+            for file in recording.video.files:
+                say(f"{file}: score {recording.score:,.1f}, {recording.length:,} frames{shown}")
 
 
-def _film_dreams(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
+def _record_dreams(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
     from dreamfleet.launch.trained import make_eval_env
-    from dreamfleet.results.films import film_report
+    from dreamfleet.results.recording import report_videos
     from dreamfleet.results.rollout import Rollout
-    from dreamfleet.results.video import Video
+    from dreamfleet.results.video import VideoWriter
 
     with Rollout(agent, make_eval_env(options), args.dreams) as rollout:
         if not rollout.has_images:
             say(f"no dreams: {options.task} has no image to observe, so there is nothing to draw")
             return
-        videos = film_report(agent, rollout, options.report_length + options.replay_context)
+        videos = report_videos(agent, rollout, options.report_length + options.replay_context)
     if not videos:
         say(f"no dreams: there are no videos in the report of {options.agent}")
     for name, frames in videos.items():
         stem = re.sub(r"[^\w.-]+", "_", f"dream_{name.removeprefix('open_loop/')}")
-        with Video(out / stem, args.formats, args.fps / DREAM_SLOWDOWN) as video:
+        with VideoWriter(out / stem, args.formats, args.fps / DREAM_SLOWDOWN) as video:
             for frame in frames:
                 video.add(frame)
         for file in video.files:

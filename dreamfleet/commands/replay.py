@@ -58,8 +58,8 @@ def _info(args: argparse.Namespace) -> int:
     scores, episodes = _scores(archive)
     print(f"replay    {archive.directory}")
     print(f"steps     {archive.steps:,} of {archive.capacity:,}, out of {archive.committed:,} ever added")
-    print(f"streams   {sum(1 for _ in archive.streams()):,}")
-    print(f"episodes  {episodes:,}, of which {len(scores):,} are whole")
+    trajectories = sum(1 for _ in archive.trajectories())
+    print(f"episodes  {episodes:,}, of which {len(scores):,} are whole, in {trajectories:,} trajectories")
     print(f"bytes     {format_bytes(archive.bytes)}, {archive.schema.row_bytes:,} a step")
     for column in archive.schema.columns.values():
         print(f"          {column.name} {column}")

@@ -12,11 +12,12 @@ import elements
 import numpy as np
 import psutil
 
+from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.adapt import as_env
+from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.contract import Env, check_spaces
 from dreamfleet.envs.images import is_usable
-from dreamfleet.envs.report import Report
-from dreamfleet.envs.step_checker import Rows, StepChecker
+from dreamfleet.envs.step_checker import StepChecker
 from dreamfleet.errors import ConfigError, EnvError
 
 COMPARED_STEPS = 200
@@ -25,9 +26,9 @@ SLOW = 30  # steps/s
 LEAK_MB = 16  # over the second half of the steps
 
 
-def check_env(make_env: Callable[[int], Any], steps: int = 1000, seed: int = 0) -> Report:
+def check_env(make_env: Callable[[int], Any], steps: int = 1000, seed: int = 0) -> CheckReport:
     """Steps the environment that `make_env(seed)` returns with random actions and reports all that was seen."""
-    report = Report()
+    report = CheckReport()
     is_light = "jax" not in sys.modules
     env = None
     try:
@@ -49,7 +50,7 @@ def check_env(make_env: Callable[[int], Any], steps: int = 1000, seed: int = 0) 
     return report
 
 
-def _check_spaces(env: Env, report: Report) -> None:
+def _check_spaces(env: Env, report: CheckReport) -> None:
     for kind, spaces in (("obs", env.obs_space), ("act", env.act_space)):
         shown = ", ".join(f"{k} {s.dtype.name}{list(s.shape) or ''}" for k, s in spaces.items())
         report.add("ok", kind, shown)
@@ -66,7 +67,7 @@ def _check_spaces(env: Env, report: Report) -> None:
             report.add("warning", "actions", f"'{key}' is not in [-1, 1]: wrap it in NormalizeAction and ClipAction")
 
 
-def _play(env: Env, steps: int, report: Report) -> bool:
+def _play(env: Env, steps: int, report: CheckReport) -> bool:
     """Checks every step, and measures; returns whether the environment could be stepped to the end."""
     checker = StepChecker(env.obs_space, getattr(env, "num_envs", None) or 1, report)
     times, memory = [], []
@@ -88,7 +89,7 @@ def _play(env: Env, steps: int, report: Report) -> bool:
     return True
 
 
-def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Rows]]:
+def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Batch]]:
     """Random actions, always the same ones, and what the environment answers to them."""
     rng = np.random.default_rng(0)
     count = getattr(env, "num_envs", None)
@@ -112,7 +113,7 @@ def _sample(space: elements.Space, rows: int, rng: np.random.Generator) -> np.nd
     return rng.uniform(low, high, shape).astype(space.dtype)
 
 
-def _report_episodes(checker: StepChecker, steps: int, report: Report) -> None:
+def _report_episodes(checker: StepChecker, steps: int, report: CheckReport) -> None:
     for check in ("shapes", "dtypes", "ranges", "numbers", "flags"):
         if not report.has(check):
             report.add("ok", check, f"right in {steps:,} steps")
@@ -125,7 +126,7 @@ def _report_episodes(checker: StepChecker, steps: int, report: Report) -> None:
     report.add("ok", "episodes", f"{len(scores)} ended, {means}")
 
 
-def _report_speed(times: list[float], rows: int, report: Report) -> None:
+def _report_speed(times: list[float], rows: int, report: CheckReport) -> None:
     speed = rows * len(times) / sum(times)
     report.facts |= {"steps_per_s": round(speed, 1), "slowest_step_ms": round(1000 * max(times), 2)}
     message = f"{speed:,.0f} steps/s in one process, slowest step {1000 * max(times):,.1f} ms"
@@ -133,7 +134,7 @@ def _report_speed(times: list[float], rows: int, report: Report) -> None:
     report.add("warning" if advice else "ok", "speed", message + advice)
 
 
-def _compare(make_env: Callable, seed: int, steps: int, report: Report) -> None:
+def _compare(make_env: Callable, seed: int, steps: int, report: CheckReport) -> None:
     """Whether two environments of one seed do the same, and those of two seeds something else."""
     first, again, other = (_digests(make_env, number, steps, report) for number in (seed, seed, seed + 1))
     for step, (one, two) in enumerate(zip(first, again, strict=True)):
@@ -145,7 +146,7 @@ def _compare(make_env: Callable, seed: int, steps: int, report: Report) -> None:
     report.add("warning" if same else "ok", "seeds", f"{steps} steps are the same for one seed{same}")
 
 
-def _digests(make_env: Callable, seed: int, steps: int, report: Report) -> list[dict[str, bytes]]:
+def _digests(make_env: Callable, seed: int, steps: int, report: CheckReport) -> list[dict[str, bytes]]:
     env = as_env(make_env(seed), seed)
     try:
         return [
@@ -156,7 +157,7 @@ def _digests(make_env: Callable, seed: int, steps: int, report: Report) -> list[
         _close(env, report)
 
 
-def _check_process(make_env: Callable, is_light: bool, report: Report) -> None:
+def _check_process(make_env: Callable, is_light: bool, report: CheckReport) -> None:
     try:
         cloudpickle.dumps(make_env)
         report.add("ok", "pickling", "can be sent to other processes")
@@ -167,7 +168,7 @@ def _check_process(make_env: Callable, is_light: bool, report: Report) -> None:
         report.add("warning", "imports", "the environment imports JAX, whose start every environment process pays for")
 
 
-def _close(env: Env, report: Report) -> None:
+def _close(env: Env, report: CheckReport) -> None:
     try:
         env.close()
     except Exception as error:

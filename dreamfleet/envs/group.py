@@ -9,6 +9,7 @@ import numpy as np
 from numpy import count_nonzero, isfinite, ndarray
 
 from dreamfleet import lifecycle
+from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.contract import Env, check_spaces, reset_action
 from dreamfleet.errors import ConfigError, EnvError
@@ -61,12 +62,12 @@ class EnvGroup:
         self._spaces = self._members[0].env.obs_space
         self.use_buffers(self.make_buffers())
 
-    def reset_actions(self) -> dict[str, np.ndarray]:
+    def reset_actions(self) -> Batch:
         """Actions that start a new episode everywhere."""
         action = reset_action(self._members[0].env)
         return {k: np.repeat(np.asarray(v)[None], len(self._ids), 0) for k, v in action.items()}
 
-    def step(self, acts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def step(self, acts: Batch) -> Batch:
         """Steps every environment with its row of `acts`; the arrays returned are reused by the next call."""
         for i, member in enumerate(self._members):
             self._limit.begin(self._steps[i])
@@ -74,11 +75,11 @@ class EnvGroup:
         self._limit.end()
         return self._obs
 
-    def make_buffers(self) -> dict[str, np.ndarray]:
+    def make_buffers(self) -> Batch:
         """Arrays for `use_buffers`."""
         return {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}
 
-    def use_buffers(self, buffers: dict[str, np.ndarray]) -> None:
+    def use_buffers(self, buffers: Batch) -> None:
         """Gives up the arrays of the last step, for others that the next ones write to."""
         self._obs = buffers
         self._parts = {m.env_id: [self._find_part(key, m.rows) for key in buffers] for m in self._members}

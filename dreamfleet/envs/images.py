@@ -4,14 +4,14 @@ import functools
 
 import numpy as np
 
-FACTOR = 16  # what the encoder shrinks an image by
-SIDES = tuple(range(3 * FACTOR, 16 * FACTOR + 1, FACTOR))  # 3 to 16 pixels are left behind the encoder
+from dreamfleet.base.dimensions import IMAGE_SIDES
+
 CHANNELS = (1, 3, 4)
 
 
 def is_usable(shape: tuple[int, ...]) -> bool:
     """Whether an image (H, W, C) can go through the networks as it is."""
-    return shape[0] in SIDES and shape[1] in SIDES
+    return shape[0] in IMAGE_SIDES and shape[1] in IMAGE_SIDES
 
 
 def is_channel_first(shape: tuple[int, ...]) -> bool:

@@ -1,14 +1,15 @@
 """From a task to an environment, and what is said about tasks that lead nowhere."""
 
-import difflib
 import functools
 import importlib
-import importlib.util
 import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from dreamfleet.base.extras import check_installed
+from dreamfleet.base.hints import nearest
+from dreamfleet.base.loader import load_option
 from dreamfleet.envs.adapt import as_env, fit
 from dreamfleet.envs.contract import RENDER_MODE, Env
 from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
@@ -57,7 +58,8 @@ def make_env(
         return _call(task, seed, env_options.gym, render)
     check_task(task)
     if is_attribute(task):
-        return _call(_load_attribute(task), seed, env_options.gym, render)
+        factory = load_option("task", task, "give module:attr of a callable that returns an environment")
+        return _call(factory, seed, env_options.gym, render)
     suite, _, name = task.partition("_")
     if suite == "gym":
         return _gym(name, seed, env_options.gym, render)
@@ -75,13 +77,11 @@ def check_task(task: str) -> None:
         return
     suite, _, name = task.partition("_")
     if suite not in SUITES:
-        near = difflib.get_close_matches(suite, SUITES, 1)
-        hint = f"did you mean {near[0]}_{name}?" if near else f"known suites: {', '.join(SUITES)}"
+        near = [f"{other}_{name}" for other in nearest(suite, SUITES)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known suites: {', '.join(SUITES)}"
         raise ConfigError("task", task, "names an unknown suite", f"{hint}, or give module:attr")
-    for package in EXTRAS[suite].packages if suite in EXTRAS else ():
-        if importlib.util.find_spec(package) is None:
-            remedy = f"run {EXTRAS[suite].install}"
-            raise ConfigError("task", task, f"needs the package {package}, which is not installed", remedy)
+    if suite in EXTRAS:
+        check_installed("task", task, EXTRAS[suite].packages, f"run {EXTRAS[suite].install}")
 
 
 def is_attribute(task: str) -> bool:
@@ -119,15 +119,6 @@ def _gym(name: str, seed: int, options: GymOptions, render: bool = False) -> Env
 def _extra(suite: str, name: str, seed: int, options: Any) -> Env:
     module = importlib.import_module(f"dreamfleet.envs.suites.{EXTRAS[suite].module}")
     return getattr(module, f"make_{suite}")(name, seed, options)
-
-
-def _load_attribute(task: str) -> Callable:
-    module, _, attribute = task.partition(":")
-    try:
-        return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError, TypeError, ValueError) as e:  # the last two for `:attr` and `.module:attr`
-        remedy = "give module:attr of a callable that returns an environment"
-        raise ConfigError("task", task, f"cannot be imported ({e})", remedy) from e
 
 
 def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> Env:

@@ -6,16 +6,15 @@ All values have a leading dimension, for one environment or several.
 import elements
 import numpy as np
 
+from dreamfleet.base.arrays import Batch
+from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.contract import STEP_SPACES
-from dreamfleet.envs.report import Report
-
-Rows = dict[str, np.ndarray]
 
 
 class StepChecker:
     """Follows the flags of the episodes and compares observations with their spaces."""
 
-    def __init__(self, obs_space: dict[str, elements.Space], rows: int, report: Report):
+    def __init__(self, obs_space: dict[str, elements.Space], rows: int, report: CheckReport):
         self._spaces = obs_space
         self._report = report
         self._step = 0
@@ -24,7 +23,7 @@ class StepChecker:
         self._brightest = {k: 0 for k, s in obs_space.items() if s.dtype == np.uint8 and len(s.shape) == 3}
         self.episodes: list[tuple[float, int]] = []  # score and length
 
-    def add(self, reset: np.ndarray, obs: Rows) -> bool:
+    def add(self, reset: np.ndarray, obs: Batch) -> bool:
         """Checks one step; returns whether the next one can be checked at all."""
         if missing := sorted(self._spaces.keys() - obs.keys()):
             self._say("error", "keys", f"the observation has no {missing}", "missing")
@@ -72,7 +71,7 @@ class StepChecker:
             level = "error" if space.discrete else "warning"
             self._say(level, "ranges", f"'{key}' is {value[is_outside][0]}, but its space says {kept}", key)
 
-    def _check_flags(self, starts: np.ndarray, obs: Rows) -> None:
+    def _check_flags(self, starts: np.ndarray, obs: Batch) -> None:
         is_first, is_last = obs["is_first"].astype(bool), obs["is_last"].astype(bool)
         if (starts & ~is_first).any():
             self._say("error", "flags", "a new episode was due, but is_first is not set", "late")
@@ -89,7 +88,7 @@ class StepChecker:
                 "warning", "rewards", "the first observation of an episode has a reward, but no action before", "0"
             )
 
-    def _count(self, obs: Rows) -> None:
+    def _count(self, obs: Batch) -> None:
         is_first, self._is_last = obs["is_first"].astype(bool), obs["is_last"].astype(bool)
         self._scores = np.where(is_first, 0, self._scores) + obs["reward"]
         self._lengths = np.where(is_first, 0, self._lengths + 1)

@@ -1,7 +1,6 @@
 """From options to the factories that a run is made of: agent, replay, environments, stream and logger."""
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,14 +8,14 @@ from typing import Any, NamedTuple
 import elements
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
+from dreamfleet.base.loader import load_option
 from dreamfleet.envs import Env, make_env
-from dreamfleet.errors import ConfigError
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
 from dreamfleet.options import Options, agent_options, flatten
 from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
 from dreamfleet.replay.schema import Column, Schema
-from dreamfleet.replay.segment import BLOCK_ROWS
 from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
 
 EVAL_STEPS = 10_000  # of evaluation data that are kept when no capacity is given
@@ -60,12 +59,7 @@ def make_run_agent(options: Options, task: Callable | None = None, agent: Callab
 
 def load_agent_class(name: str) -> Any:
     """What `module:attr` names, with an error that says what is wrong with it."""
-    module, _, attr = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attr)
-    except (ImportError, AttributeError, ValueError) as e:
-        remedy = "give module:attr of a class in a module that Python finds"
-        raise ConfigError("agent", name, f"cannot be imported ({e})", remedy) from e
+    return load_option("agent", name, "give module:attr of a class in a module that Python finds")
 
 
 def make_run_env(options: Options, index: int, task: Callable | None = None, incarnation: int = 0) -> Env:

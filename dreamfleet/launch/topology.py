@@ -1,9 +1,10 @@
 """A fleet as data: which roles there are, how each is started, restarted and stopped. Every launcher reads this."""
 
 import hashlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from dreamfleet.base.loader import load_attribute
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,7 @@ class RoleSpec:
 
 def load_target(target: Callable | str) -> Callable:
     """The callable that `target` is, or that it names as `module:attr`."""
-    if callable(target):
-        return target
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return target if callable(target) else load_attribute(target)
 
 
 def derive_seed(run_seed: int, role: str, index: int, incarnation: int) -> int:

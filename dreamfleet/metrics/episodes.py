@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from dreamfleet.metrics.film import Film
+from dreamfleet.base.arrays import Batch
+from dreamfleet.metrics.video_recorder import VideoRecorder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Episode:
-    """A finished episode; `stats` sums up its `log/` keys, `video` holds its frames (T, H, W, C) if it was filmed."""
+    """A finished episode; `stats` sums up its `log/` keys, `video` holds its frames (T, H, W, C) if it was recorded."""
 
     env_id: int
     is_eval: bool
@@ -26,7 +27,7 @@ class EpisodeTracker:
 
     An episode counts only if its first row was seen. One that starts anew before its end, or whose environment is
     silent for longer than `timeout_s`, is dropped and counted in `abandoned`. Of the first training and the first
-    evaluation environment that have images, one episode is filmed every `video_every_s`.
+    evaluation environment that have images, one episode is recorded every `video_every_s`.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class EpisodeTracker:
         self._timeout_s = timeout_s
         self._clock = clock
         self._next_sweep = clock() + timeout_s
-        self._films = {is_eval: Film(video_every_s, max_frames) for is_eval in (False, True)}
+        self._recorders = {is_eval: VideoRecorder(video_every_s, max_frames) for is_eval in (False, True)}
         self._slots: dict[int, int] = {}  # env_id -> index into the arrays below and those of every column
         self._free: list[int] = []
         self._running = np.zeros(0, bool)
@@ -66,10 +67,10 @@ class EpisodeTracker:
     def forget(self) -> None:
         """Drops all running episodes, because rows were lost."""
         self._running[:] = False
-        for film in self._films.values():
-            film.cut()
+        for recorder in self._recorders.values():
+            recorder.cut()
 
-    def _advance(self, rows: dict[str, np.ndarray], now: float) -> list[Episode]:
+    def _advance(self, rows: Batch, now: float) -> list[Episode]:
         # Every environment has at most one row here, so that indexing by slot never hits a place twice.
         slots, is_first, is_last = rows["slot"], rows["is_first"], rows["is_last"]
         if is_first.any():
@@ -95,7 +96,7 @@ class EpisodeTracker:
         for column in self._columns.values():
             column.clear(slots)
 
-    def _finish(self, rows: dict[str, np.ndarray], row: int, now: float) -> Episode:
+    def _finish(self, rows: Batch, row: int, now: float) -> Episode:
         slot, env_id, is_eval = int(rows["slot"][row]), int(rows["envid"][row]), bool(rows["is_eval"][row])
         stats = {}
         for key, column in self._columns.items():
@@ -103,23 +104,23 @@ class EpisodeTracker:
                 stats[f"{key}/avg"] = float(column.sum[slot] / column.count[slot])
                 stats[f"{key}/max"] = float(column.max[slot])
                 stats[f"{key}/sum"] = float(column.sum[slot])
-        reward, film = self._columns["reward"], self._films[is_eval]
-        video = film.finish(now) if film.env_id == env_id else None
+        reward, recorder = self._columns["reward"], self._recorders[is_eval]
+        video = recorder.finish(now) if recorder.env_id == env_id else None
         return Episode(env_id, is_eval, float(reward.sum[slot]), int(reward.count[slot]), stats, video)
 
-    def _record(self, rows: dict[str, np.ndarray], images: np.ndarray, now: float) -> None:
-        for is_eval, film in self._films.items():
+    def _record(self, rows: Batch, images: np.ndarray, now: float) -> None:
+        for is_eval, recorder in self._recorders.items():
             candidates = np.flatnonzero(rows["is_eval"] == is_eval)
             if not candidates.size:
                 continue
             row = candidates[rows["envid"][candidates].argmin()]
             env_id = int(rows["envid"][row])
-            if film.env_id is None or env_id < film.env_id:
-                film.follow(env_id)
-            if env_id == film.env_id:
-                film.add(images[row], bool(rows["is_first"][row]), now)
+            if recorder.env_id is None or env_id < recorder.env_id:
+                recorder.follow(env_id)
+            if env_id == recorder.env_id:
+                recorder.add(images[row], bool(rows["is_first"][row]), now)
 
-    def _turns(self, rows: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    def _turns(self, rows: Batch) -> Iterator[Batch]:
         # An environment that is in the batch more than once has its rows taken in one turn after the other.
         slots = rows["slot"]
         order = np.arange(len(slots))
@@ -164,9 +165,9 @@ class EpisodeTracker:
             self.abandoned += int(self._running[slot])
             self._running[slot] = False
             self._free.append(self._slots.pop(env_id))
-            for film in self._films.values():
-                if film.env_id == env_id:
-                    film.follow(None)
+            for recorder in self._recorders.values():
+                if recorder.env_id == env_id:
+                    recorder.follow(None)
 
 
 class _Column:

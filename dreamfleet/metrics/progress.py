@@ -1,11 +1,11 @@
 """How far the run is, as one small file: the logger writes it, the launcher's terminal and the dashboard read it."""
 
-import contextlib
 import dataclasses
 import json
 import math
-import os
 from pathlib import Path
+
+from dreamfleet.base.files import replace_file
 
 
 @dataclasses.dataclass
@@ -33,17 +33,8 @@ _DEFAULTS = dataclasses.asdict(Progress())
 
 def write_progress(logdir: str | Path, progress: Progress) -> None:
     """Replaces `progress.json` in one piece, so that a reader never sees half of it."""
-    path = Path(logdir) / "progress.json"
     values = {key: _finite_or_none(value) for key, value in dataclasses.asdict(progress).items()}
-    # The process id keeps a logger that is being replaced off its successor's file.
-    draft = path.with_name(f".progress.json.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(values))
-        draft.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
+    replace_file(Path(logdir) / "progress.json", json.dumps(values))
 
 
 def read_progress(logdir: str | Path) -> Progress | None:

@@ -18,7 +18,7 @@ class Series(NamedTuple):
 def read_series(path: str | Path) -> dict[str, Series]:
     """Every number in the file by its key; empty if there is no file yet."""
     points: dict[str, list[tuple[int, float]]] = {}
-    for line in _read_lines(Path(path)):
+    for line in read_lines(Path(path)):
         for key, value in line.items():
             if key not in ("step", "time") and not isinstance(value, str):
                 points.setdefault(key, []).append((line["step"], np.nan if value is None else value))
@@ -30,9 +30,14 @@ def make_series(points: list[tuple[int, float]]) -> Series:
     return Series(np.array([step for step, _ in points], np.int64), np.array([value for _, value in points], float))
 
 
-def _read_lines(path: Path) -> Iterator[dict]:
-    if not path.exists():
+def read_lines(path: Path) -> Iterator[dict]:
+    """The lines that are whole; a run may be writing the last one, and a kill may have torn one."""
+    if not path.is_file():
         return
-    # What stands behind the last newline is still being written.
-    for line in path.read_bytes().rpartition(b"\n")[0].splitlines():
-        yield json.loads(line)
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                values = json.loads(line)
+            except ValueError:
+                continue
+            yield values

@@ -3,9 +3,7 @@
 An output is called with `(step, name, value)` triples whose values are arrays or strings.
 """
 
-import difflib
 import functools
-import importlib.util
 import json
 import math
 import os
@@ -14,6 +12,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from dreamfleet.base.extras import check_installed
+from dreamfleet.base.hints import did_you_mean
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics.mlflow import MlflowService
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
@@ -36,15 +36,10 @@ def check_outputs(names: Sequence[str]) -> None:
     """Refuses names in `logger.outputs` that no writer has, or whose package is not installed."""
     for name in names:
         if name not in OUTPUTS:
-            nearest = difflib.get_close_matches(name, list(OUTPUTS), n=1, cutoff=0.0)[0]
-            remedy = f"did you mean {nearest}? (there are {', '.join(OUTPUTS)})"
+            remedy = f"{did_you_mean(name, OUTPUTS, 'give one that exists')} (there are {', '.join(OUTPUTS)})"
             raise ConfigError("logger.outputs", name, "is not a writer", remedy)
-        for package in OUTPUTS[name]:
-            if importlib.util.find_spec(package) is None:
-                remedy = f"run pip install 'dreamfleet[{name}]', or leave it out"
-                raise ConfigError(
-                    "logger.outputs", name, f"needs the package {package}, which is not installed", remedy
-                )
+        remedy = f"run pip install 'dreamfleet[{name}]', or leave it out"
+        check_installed("logger.outputs", name, OUTPUTS[name], remedy)
 
 
 def make_writers(

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.env import EnvOptions
 from dreamfleet.options.fields import build, find_fields
 from dreamfleet.options.load import expand_logdir, flat_items
 from dreamfleet.options.root import Options, RoleOptions
-from dreamfleet.options.values import find_field, nearest, parse_value
+from dreamfleet.options.values import find_field, parse_value
 
 log = logging.getLogger("dreamfleet.options")
 

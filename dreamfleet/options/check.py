@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.addresses import check_addresses
 from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.options.root import Options
 
-BLOCK_ROWS = 64  # that the replay gives to an environment at a time
 NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 GYM_ID = r"gym_[\w.]+:[\w./-]+"  # with the module that registers it
 

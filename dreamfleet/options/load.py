@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.fields import build, find_fields, flatten
 from dreamfleet.options.root import Options
-from dreamfleet.options.values import find_field, nearest, parse_value, parse_words
+from dreamfleet.options.values import find_field, parse_value, parse_words
 
 PRESETS = Path(__file__).parent / "presets.yaml"
 

@@ -1,10 +1,8 @@
 """The options that a run keeps in its log directory: written at its start, compared when it resumes, read later."""
 
-import contextlib
 import dataclasses
 import io
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +11,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from dreamfleet.base.files import replace_file
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.fields import find_fields, flatten
 from dreamfleet.options.load import change_options, flat_items, load_options
 from dreamfleet.options.root import Options
-from dreamfleet.options.values import nearest
 
 log = logging.getLogger("dreamfleet.options")
 
@@ -27,17 +26,12 @@ FILENAME = "config.yaml"
 def save_options(options: Options) -> Path:
     """Writes `LOGDIR/config.yaml` atomically and returns its path."""
     path = Path(options.logdir) / FILENAME
-    draft = path.with_name(f".{FILENAME}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(format_options(options))
-        draft.replace(path)
+        replace_file(path, format_options(options))
     except OSError as error:
         reason = f"cannot be written to ({error.strerror}: {error.filename})"
         raise ConfigError("logdir", options.logdir, reason, "choose a directory that you may write to") from None
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
     return path
 
 

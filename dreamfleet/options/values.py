@@ -1,11 +1,11 @@
 """Names and values as a user writes them, turned into keys and values of options, or refused with a reason."""
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError, UnknownOption
 from dreamfleet.options.fields import Field
 
@@ -43,18 +43,6 @@ def find_field(
         raise ConfigError(dashes + name, _shown(value), "is a section, not an option", remedy)
     remedy = f"did you mean {near}?" if near else "`dreamfleet train --help` lists all options"
     raise UnknownOption(dashes + name, _shown(value), remedy)
-
-
-def nearest(name: str, names: Iterable[str], least: float = 0.65) -> list[str]:
-    """Up to three of `names` that come closest to `name`, by the whole or, slightly less, by the last part."""
-
-    def score(other: str) -> float:
-        return max(_similarity(name, other), 0.95 * _similarity(name.split(".")[-1], other.split(".")[-1]))
-
-    scores = {other: score(other) for other in names}
-    best = max(scores.values(), default=0.0)
-    near = [other for other in scores if scores[other] >= max(least, best - 0.05)]
-    return sorted(near, key=lambda other: -scores[other])[:3]
 
 
 def parse_value(field: Field, value: Any) -> Any:
@@ -127,10 +115,6 @@ PARSERS: dict[type, tuple[Any, str, str]] = {
     float: (_parse_float, "is not a finite number", "one, such as 0.5 or 1e4"),
     str: (_parse_str, "is not text", "a word"),
 }
-
-
-def _similarity(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _shown(value: object) -> object:

@@ -1,17 +1,18 @@
-"""Reading a store without being its writer: the streams and episodes in it, for `dreamfleet replay`."""
+"""Reading a store without being its writer: the trajectories and episodes in it, for `dreamfleet replay`."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.gather import gather
 from dreamfleet.replay.recovery import link
 from dreamfleet.replay.schema import Schema
-from dreamfleet.replay.segment import BLOCK_ROWS, SUFFIX, Segment, open_segment
+from dreamfleet.replay.segment import SUFFIX, Segment, open_segment
 from dreamfleet.replay.state import open_state
 
 
@@ -41,7 +42,7 @@ class Archive:
     def steps(self) -> int:
         return int(self._filled.sum())
 
-    def streams(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def trajectories(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The segments and rows of each gap-free run of steps, for `read`."""
         for chain in self._chains:
             segments, blocks = np.divmod(chain, self._segments[0].layout.blocks)
@@ -50,11 +51,11 @@ class Archive:
             yield np.repeat(segments, filled), np.repeat(blocks, filled) * BLOCK_ROWS + offsets
 
     def episodes(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The same, cut where episodes begin, with the stream's place in order.
+        """The same, cut where episodes begin, with the trajectory's place in order.
 
-        The first episode of a stream may have lost its beginning, the last may have no end yet.
+        The first episode of a trajectory may have lost its beginning, the last may have no end yet.
         """
-        for index, (segments, rows) in enumerate(self.streams()):
+        for index, (segments, rows) in enumerate(self.trajectories()):
             firsts = np.flatnonzero(self.column("is_first", segments, rows)[1:]) + 1
             for part in zip(np.split(segments, firsts), np.split(rows, firsts), strict=True):
                 yield index, *part

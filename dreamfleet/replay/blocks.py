@@ -1,15 +1,15 @@
-"""Where rows are: the chains of blocks that make up streams, and the sequences that begin in them.
+"""Where rows are: the chains of blocks that make up trajectories, and the sequences that begin in them.
 
 A place is `slot * rows of a segment + row`: the number of a row in all slots that a store has for segments.
 """
 
 import numpy as np
 
-from dreamfleet.replay.segment import BLOCK_ROWS
+from dreamfleet.base.dimensions import BLOCK_ROWS
 
 
 class Blocks:
-    """The neighbours of each block in its stream, and its rows; every block but the last of a stream is full."""
+    """The neighbours of each block in its trajectory, and its rows; only the last of a trajectory may not be full."""
 
     def __init__(self, count: int, length: int):
         self.next = np.full(count, -1, np.int64)
@@ -20,12 +20,12 @@ class Blocks:
         self._offsets = np.arange(length)
 
     def link(self, before: int, after: int) -> None:
-        """Lets `after` continue the stream of `before`."""
+        """Lets `after` continue the trajectory of `before`."""
         self.next[before] = after
         self.previous[after] = before
 
     def drop(self, first: int, end: int) -> None:
-        """Forgets a range of blocks, which must be the first of their streams."""
+        """Forgets a range of blocks, which must be the first of their trajectories."""
         followers = self.next[first:end]
         self.previous[followers[followers >= 0]] = -1
         self.next[first:end] = self.previous[first:end] = -1

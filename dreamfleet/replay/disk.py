@@ -12,7 +12,7 @@ from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay.recovery import clean
 from dreamfleet.replay.segment import SUFFIX, Layout, Segment, open_segment
 from dreamfleet.replay.space import disk_room, refuse_network
-from dreamfleet.replay.state import State, create_state, open_state
+from dreamfleet.replay.state import StoreState, create_state, open_state
 
 log = logging.getLogger("dreamfleet.replay")
 
@@ -32,14 +32,14 @@ class DiskFiles:
             reason = f"cannot be written to ({error.strerror}: {error.filename})"
             remedy = "choose a directory that you may write to"
             raise ConfigError("replay.directory", str(directory), reason, remedy) from error
-        self._state: State | None = None
+        self._state: StoreState | None = None
 
     @property
     def place(self) -> str:
         return str(self.directory)
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         assert self._state is not None, "load comes first"
         return self._state
 
@@ -95,7 +95,7 @@ class DiskFiles:
     def close(self) -> None:
         os.close(self._lock)
 
-    def _load_state(self, segments: list[Segment]) -> State:
+    def _load_state(self, segments: list[Segment]) -> StoreState:
         path = self.directory / "state"
         try:
             return open_state(path, is_writable=True)

@@ -23,8 +23,8 @@ def export_episodes(archive: Archive, directory: Path) -> int:
     """Writes every episode, also those that lost their beginning or have no end yet; returns their number."""
     directory.mkdir(parents=True, exist_ok=True)
     count = 0
-    for count, (stream, segments, rows) in enumerate(archive.episodes(), 1):
-        name = f"stream{stream:05d}-episode{count:07d}-{len(rows)}.npz"
+    for count, (trajectory, segments, rows) in enumerate(archive.episodes(), 1):
+        name = f"trajectory{trajectory:05d}-episode{count:07d}-{len(rows)}.npz"
         columns: dict[str, Any] = archive.read(segments, rows)
         np.savez_compressed(directory / name, **columns)
     return count
@@ -33,7 +33,7 @@ def export_episodes(archive: Archive, directory: Path) -> int:
 def import_episodes(files: Iterable[Path], store: Store) -> tuple[int, int]:
     """Adds episodes to a store; returns the numbers of episodes and steps.
 
-    Those that were exported from one stream make up one again; files from elsewhere follow each other in their order.
+    Those that were exported from one trajectory make up one again; files from elsewhere follow each other in order.
     """
     episodes, steps = 0, 0
     workers: dict[str, int] = {}
@@ -41,10 +41,11 @@ def import_episodes(files: Iterable[Path], store: Store) -> tuple[int, int]:
     for path in files:
         batch = read_episode(path)
         count = len(batch["is_first"])
-        stream = match[0] if (match := re.match(r"stream\d+-episode", path.name)) else ""
-        if stream not in workers or not batch["is_first"][0]:  # without its beginning it cannot follow the one before
-            workers[stream] = next(free)
-        worker = workers[stream]
+        trajectory = match[0] if (match := re.match(r"trajectory\d+-episode", path.name)) else ""
+        # Without its beginning, an episode cannot follow the one before.
+        if trajectory not in workers or not batch["is_first"][0]:
+            workers[trajectory] = next(free)
+        worker = workers[trajectory]
         for start in range(0, count, CHUNK_ROWS):
             rows = {name: value[start : start + CHUNK_ROWS] for name, value in batch.items()}
             try:

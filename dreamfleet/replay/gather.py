@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.segment import Segment
 
 STEP_ID = np.dtype([("store", "<u8"), ("serial", ">u8"), ("row", ">u4")])  # the segment's id is the first two
-STEP_ID_BYTES = STEP_ID.itemsize
+assert STEP_ID.itemsize == STEP_ID_BYTES
 
 
 def make_step_ids(store_id: bytes, serials: np.ndarray, rows: np.ndarray) -> np.ndarray:

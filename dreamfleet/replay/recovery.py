@@ -1,4 +1,4 @@
-"""What the segments of a store say when it is opened: which rows count, how blocks follow each other, open streams."""
+"""Opening a store: which rows of its segments count, how blocks follow each other, which trajectories go on."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.replay.blocks import Blocks
-from dreamfleet.replay.segment import BLOCK_ROWS, Segment
+from dreamfleet.replay.segment import Segment
 
 Slots = Iterable[tuple[int, Segment]]  # segments with the slots that they are in
 
-_LINK = np.dtype([("worker", np.int64), ("stream", np.uint64), ("index", np.int64), ("block", np.int64)])
+_LINK = np.dtype([("worker", np.int64), ("trajectory", np.uint64), ("index", np.int64), ("block", np.int64)])
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class Trajectory:
     """The rows of one environment that follow each other without a gap, and where the next one goes."""
 
     worker: int
@@ -38,9 +39,9 @@ def clean(segment: Segment, committed: int) -> None:
     if not ((table[:, 1:] > table[:, :-1]) | (table[:, 1:] == 0)).all():
         raise ValueError("the rows of a block are out of order")
     used = filled > 0
-    streams = segment.owners["stream"][used]
-    if not ((streams > 0) & (streams <= table[used, 0])).all():
-        raise ValueError("a block does not fit its stream")
+    trajectories = segment.owners["trajectory"][used]
+    if not ((trajectories > 0) & (trajectories <= table[used, 0])).all():
+        raise ValueError("a block does not fit its trajectory")
 
 
 def count_filled(segment: Segment, committed: int) -> np.ndarray:
@@ -52,9 +53,9 @@ def count_filled(segment: Segment, committed: int) -> np.ndarray:
 def link(segments: Slots, committed: int, blocks: Blocks) -> list[np.ndarray]:
     """Fills `blocks` from segments; returns the chains of blocks, in order, with whom they belong to."""
     table = np.concatenate([np.empty(0, _LINK), *(_read_owners(*entry, committed, blocks) for entry in segments)])
-    table = table[np.lexsort((table["index"], table["stream"]))]
+    table = table[np.lexsort((table["index"], table["trajectory"]))]
     before, after = table[:-1], table[1:]
-    follows = (before["stream"] == after["stream"]) & (before["index"] + 1 == after["index"])
+    follows = (before["trajectory"] == after["trajectory"]) & (before["index"] + 1 == after["index"])
     follows &= blocks.filled[before["block"]] == BLOCK_ROWS
     blocks.next[before["block"][follows]] = after["block"][follows]
     blocks.previous[after["block"][follows]] = before["block"][follows]
@@ -77,14 +78,14 @@ def find_items(segments: Slots, blocks: Blocks) -> np.ndarray:
     return (first * BLOCK_ROWS + rows)[order]
 
 
-def newest_streams(chains: Iterable[np.ndarray], blocks: Blocks) -> dict[int, Stream]:
-    """The stream of each environment that its next row belongs to."""
-    newest: dict[int, Stream] = {}
+def newest_trajectories(chains: Iterable[np.ndarray], blocks: Blocks) -> dict[int, Trajectory]:
+    """The trajectory of each environment that its next row belongs to."""
+    newest: dict[int, Trajectory] = {}
     for chain in chains:
-        worker, number, index = int(chain["worker"][0]), int(chain["stream"][0]), int(chain["index"][-1]) + 1
+        worker, number, index = int(chain["worker"][0]), int(chain["trajectory"][0]), int(chain["index"][-1]) + 1
         if worker not in newest or (number, index) > (newest[worker].number, newest[worker].index):
             rows, gone = int(blocks.filled[chain["block"]].sum()), (index - len(chain)) * BLOCK_ROWS
-            newest[worker] = Stream(worker, number, index, deque(chain["block"].tolist()), rows, gone)
+            newest[worker] = Trajectory(worker, number, index, deque(chain["block"].tolist()), rows, gone)
     return newest
 
 
@@ -93,7 +94,7 @@ def _read_owners(slot: int, segment: Segment, committed: int, blocks: Blocks) ->
     blocks.filled[first : first + len(filled)] = filled
     used = np.flatnonzero(filled)
     table = np.empty(len(used), _LINK)
-    for name in ("worker", "stream", "index"):
+    for name in ("worker", "trajectory", "index"):
         table[name] = segment.owners[name][used]
     table["block"] = first + used
     return table

@@ -2,22 +2,95 @@
 
 import functools
 import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
-from dreamfleet.replay.contract import Batch
-from dreamfleet.replay.gather import STEP_ID_BYTES, gather, split_step_ids
+from dreamfleet.base.dimensions import STEP_ID_BYTES
+from dreamfleet.errors import NeedsRows
+from dreamfleet.replay.contract import Batch, GivesReferences
+from dreamfleet.replay.gather import gather, split_step_ids
 from dreamfleet.replay.segment import Segment, open_segment
 from dreamfleet.replay.state import boot_id
-from dreamfleet.replay.store import Store
+
+_VISIBLE = ("stepid", "consec")  # of a batch of references; its `is_first` is not that of the rows
+
+
+def reference_batches(
+    make_stream: Callable[[Any, str], Iterable[Batch]], replay: GivesReferences, mode: str
+) -> Iterator[Batch]:
+    """The batches of a stream as references, or NeedsRows if it looks at rows or makes batches of its own.
+
+    Any other exception is one of the stream.
+    """
+    for batch in make_stream(References(replay), mode):
+        if not isinstance(batch, ReferenceBatch):
+            raise NeedsRows("the stream makes batches of its own")
+        yield batch.arrays()
 
 
 class References:
-    """A store as streams see it that hand on step ids in place of rows."""
+    """A replay as a stream sees it whose batches may be references; it has `length` and `sample`."""
 
-    def __init__(self, store: Store):
-        self.length = store.length
-        self.sample = store.sample_references
+    def __init__(self, replay: GivesReferences):
+        self.length = replay.length
+        self._replay = replay
+
+    def sample(self, batch: int, mode: str = "train") -> "ReferenceBatch":
+        return ReferenceBatch(self._replay.sample_references(batch, mode))
+
+    def __len__(self) -> int:
+        raise NeedsRows("the stream asked for the number of sequences")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)  # Python itself asks for those
+        raise NeedsRows(f"the stream used replay.{name}")
+
+
+def _refuse(self: "ReferenceBatch", *_: Any, **__: Any) -> NoReturn:
+    raise NeedsRows("the stream went through the columns of a batch")
+
+
+class ReferenceBatch(dict):
+    """Arrays of references that show `stepid` and `consec` only: all else would be right for rows alone.
+
+    Going through the keys counts as looking at rows, as whoever does so may leave some out or change them by type.
+    """
+
+    keys = values = items = copy = pop = popitem = clear = _refuse
+    update = setdefault = _refuse  # pyright: ignore[reportAssignmentType]
+    __iter__ = __reversed__ = __len__ = __or__ = __ror__ = __ior__ = __delitem__ = _refuse
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        _check_visible(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: str, value: np.ndarray) -> None:
+        _check_visible(key)
+        super().__setitem__(key, value)
+
+    def __contains__(self, key: object) -> bool:
+        _check_visible(key)
+        return super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        _check_visible(key)
+        return super().get(key, default)
+
+    def arrays(self) -> Batch:
+        """All of the arrays, for whoever sends or resolves them."""
+        return dict(super().items())
+
+    def steps(self, start: int, stop: int) -> "ReferenceBatch":
+        """The steps from `start` to `stop` of each sequence."""
+        return ReferenceBatch({k: v[:, start:stop] for k, v in super().items()})
+
+
+def _check_visible(key: object) -> None:
+    if key not in _VISIBLE:
+        raise NeedsRows(f"the stream looked at '{key}'")
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""The rows of a store: where the next ones of each stream go, how they are committed, found again and evicted."""
+"""The rows of a store: where the next ones of each trajectory go, how they are committed, found again and evicted."""
 
 import itertools
 from collections import deque
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks, Items
 from dreamfleet.replay.contract import Batch
@@ -13,13 +14,13 @@ from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.gather import split_step_ids
 from dreamfleet.replay.pool import SegmentPool
 from dreamfleet.replay.ram import RamFiles
-from dreamfleet.replay.recovery import Stream, clean, find_items, link, newest_streams
-from dreamfleet.replay.segment import BLOCK_ROWS, Segment
+from dreamfleet.replay.recovery import Trajectory, clean, find_items, link, newest_trajectories
+from dreamfleet.replay.segment import Segment
 from dreamfleet.replay.space import Geometry
 
 
 class Rows:
-    """Streams in segments of one schema; the store's lock guards it. `on_evict` is told which blocks are gone."""
+    """Trajectories in segments of one schema; the store's lock guards it. `on_evict` is told which blocks are gone."""
 
     def __init__(
         self,
@@ -34,16 +35,16 @@ class Rows:
         self.pool = SegmentPool(files, geometry, self._evict)
         self.blocks = Blocks(geometry.segments * self.layout.blocks, length)
         self.items = Items(geometry.rows)
-        # New sequences, one after the other in each stream, for the online queue if there is one.
+        # New sequences, one after the other in each trajectory, for the online queue if there is one.
         self.unseen: deque[int] = deque(maxlen=None if online else 0)
         self._on_evict = on_evict
         self._state = files.state
         self._length = length
-        self._streams: dict[int, Stream] = {}  # by worker
+        self._trajectories: dict[int, Trajectory] = {}  # by worker
         self._free: deque[int] = deque()  # blocks to write to
 
     def adopt(self, segments: list[Segment], is_whole: bool) -> None:
-        """Takes the committed rows of segments; without `is_whole` rows may be missing at the ends of streams."""
+        """Takes the committed rows of segments; without `is_whole` rows may be missing at the ends of trajectories."""
         self.pool.adopt(segments)
         self._restore(is_whole)
 
@@ -60,7 +61,7 @@ class Rows:
         self._restore(is_whole=False)
 
     def append(self, batch: Batch, workers: Sequence[int], note: bytes) -> list[int]:
-        """Commits rows, in order, to the streams of their workers; returns the sequences that they complete."""
+        """Commits rows, in order, to the trajectories of their workers; returns the sequences that they complete."""
         self._make_room(workers)
         committed = self._state.committed
         places, ends, items = self._place(workers, batch["is_first"].tolist(), committed)
@@ -89,7 +90,7 @@ class Rows:
         for segment, index, part in self._parts(places):
             segment.priorities[index] = priorities[part]
 
-    def count_streams(self) -> int:
+    def count_trajectories(self) -> int:
         """Gap-free runs of rows, closed ones included."""
         return int(np.count_nonzero((self.blocks.filled > 0) & (self.blocks.previous < 0)))
 
@@ -112,43 +113,43 @@ class Rows:
     def _place(self, workers: Sequence[int], is_first: list[bool], committed: int) -> tuple[list, list, list]:
         """Places for the rows, those of rows whose episode was abandoned, and the sequences that become complete."""
         places, ends, items = [], [], []
-        streams, filled, length = self._streams, self.blocks.filled, self._length
+        trajectories, filled, length = self._trajectories, self.blocks.filled, self._length
         for i, worker in enumerate(workers):
-            stream = streams.get(worker)
-            if stream is None or stream.is_broken:
-                stream = self._continue(stream, worker, is_first[i], committed + 1 + i)
-            blocks, row = stream.blocks, stream.rows % BLOCK_ROWS
+            trajectory = trajectories.get(worker)
+            if trajectory is None or trajectory.is_broken:
+                trajectory = self._continue(trajectory, worker, is_first[i], committed + 1 + i)
+            blocks, row = trajectory.blocks, trajectory.rows % BLOCK_ROWS
             if is_first[i] and blocks:
                 ends.append(blocks[-1] * BLOCK_ROWS + (row or BLOCK_ROWS) - 1)
             if not row:
-                self._open_block(stream)
+                self._open_block(trajectory)
             block = blocks[-1]
             places.append(block * BLOCK_ROWS + row)
             filled[block] = row + 1
-            stream.rows += 1
-            start = stream.rows - length
+            trajectory.rows += 1
+            start = trajectory.rows - length
             if start >= 0:
                 items.append(blocks[start // BLOCK_ROWS] * BLOCK_ROWS + start % BLOCK_ROWS)
-                if self.unseen.maxlen is None and (stream.gone + stream.rows) % length == 0:
+                if self.unseen.maxlen is None and (trajectory.gone + trajectory.rows) % length == 0:
                     self.unseen.append(items[-1])
         return places, ends, items
 
-    def _continue(self, stream: Stream | None, worker: int, is_first: bool, number: int) -> Stream:
-        """The stream for a row after a loss, or for the first of a worker."""
-        if stream and is_first:
-            stream.is_broken = False
-            return stream
-        self._streams[worker] = Stream(worker, number)
-        return self._streams[worker]
+    def _continue(self, trajectory: Trajectory | None, worker: int, is_first: bool, number: int) -> Trajectory:
+        """The trajectory for a row after a loss, or for the first of a worker."""
+        if trajectory and is_first:
+            trajectory.is_broken = False
+            return trajectory
+        self._trajectories[worker] = Trajectory(worker, number)
+        return self._trajectories[worker]
 
-    def _open_block(self, stream: Stream) -> None:
+    def _open_block(self, trajectory: Trajectory) -> None:
         block = self._free.popleft()
-        if stream.blocks:
-            self.blocks.link(stream.blocks[-1], block)
+        if trajectory.blocks:
+            self.blocks.link(trajectory.blocks[-1], block)
         owners = self._segment(block * BLOCK_ROWS).owners
-        owners[block % self.layout.blocks] = (stream.worker, stream.number, stream.index)
-        stream.blocks.append(block)
-        stream.index += 1
+        owners[block % self.layout.blocks] = (trajectory.worker, trajectory.number, trajectory.index)
+        trajectory.blocks.append(block)
+        trajectory.index += 1
 
     def _make_room(self, workers: Sequence[int]) -> None:
         """Sees to it that there are blocks for the rows, before any of them has a place that could be evicted."""
@@ -166,19 +167,19 @@ class Rows:
         for worker in workers:
             room = rooms.get(worker)
             if room is None:
-                stream = self._streams.get(worker)
-                room = -stream.rows % BLOCK_ROWS if stream and not stream.is_broken else 0
+                trajectory = self._trajectories.get(worker)
+                room = -trajectory.rows % BLOCK_ROWS if trajectory and not trajectory.is_broken else 0
             count += not room
             rooms[worker] = (room or BLOCK_ROWS) - 1
         return count
 
     def _evict(self, slot: int) -> None:
         first, end = slot * self.layout.blocks, (slot + 1) * self.layout.blocks
-        for stream in self._streams.values():
-            while stream.blocks and first <= stream.blocks[0] < end:
-                stream.blocks.popleft()
-                rows = min(stream.rows, BLOCK_ROWS)
-                stream.rows, stream.gone = stream.rows - rows, stream.gone + rows
+        for trajectory in self._trajectories.values():
+            while trajectory.blocks and first <= trajectory.blocks[0] < end:
+                trajectory.blocks.popleft()
+                rows = min(trajectory.rows, BLOCK_ROWS)
+                trajectory.rows, trajectory.gone = trajectory.rows - rows, trajectory.gone + rows
         unseen = [place for place in self.unseen if not first <= place // BLOCK_ROWS < end]
         self.unseen = deque(unseen, self.unseen.maxlen)
         self.blocks.drop(first, end)
@@ -189,9 +190,9 @@ class Rows:
         segments = [(serial % self.pool.slots, segment) for serial, segment in self.pool.live.items()]
         chains = link(segments, self._state.committed, self.blocks)
         self.items.add(find_items(segments, self.blocks))
-        self._streams = newest_streams(chains, self.blocks)
-        for stream in self._streams.values():
-            stream.is_broken = not is_whole
+        self._trajectories = newest_trajectories(chains, self.blocks)
+        for trajectory in self._trajectories.values():
+            trajectory.is_broken = not is_whole
         if segments:
             first = segments[-1][0] * self.layout.blocks
             unused = np.flatnonzero(self.blocks.filled[first : first + self.layout.blocks] == 0)

@@ -1,12 +1,12 @@
 """The columns of a row: names, data types and shapes. Taken from the first row, kept in every segment's header."""
 
-import importlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from dreamfleet.base.dtypes import find_dtype
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.contract import Batch
 
@@ -47,7 +47,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, columns: list) -> "Schema":
-        return cls(Column(name, _find_dtype(dtype), tuple(shape)) for name, dtype, shape in columns)
+        return cls(Column(name, find_dtype(dtype), tuple(shape)) for name, dtype, shape in columns)
 
     def to_json(self) -> list:
         return [[column.name, column.dtype.name, list(column.shape)] for column in self.columns.values()]
@@ -79,10 +79,3 @@ class Schema:
                 raise ReplayError(f"'{name}' has shape {value.shape}, but there are {num_rows} workers")
         given = Schema(Column(name, value.dtype, value.shape[1:]) for name, value in batch.items())
         raise ReplayError(f"the row is unlike those before: {self.difference(given)}")
-
-
-def _find_dtype(name: str) -> np.dtype:
-    try:
-        return np.dtype(name)
-    except TypeError:  # bfloat16 and its kin
-        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))

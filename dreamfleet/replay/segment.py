@@ -18,12 +18,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.replay.schema import Schema
 
-BLOCK_ROWS = 64
 SUFFIX = ".segment"  # of the files that segments are in
 PAGE = mmap.PAGESIZE
-OWNER = np.dtype([("worker", "<i8"), ("stream", "<u8"), ("index", "<u8")])  # stream: number of its first row
+OWNER = np.dtype([("worker", "<i8"), ("trajectory", "<u8"), ("index", "<u8")])  # trajectory: number of its first row
 
 _MAGIC = b"DFSEGMT\x01"
 _PREFIX = struct.Struct("<8s16sII")  # magic, id, length and CRC-32 of the header

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks, Items
-from dreamfleet.replay.segment import BLOCK_ROWS
 from dreamfleet.replay.sum_tree import SumTree
 
 

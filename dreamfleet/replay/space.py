@@ -4,9 +4,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ConfigError
 from dreamfleet.replay.schema import Schema
-from dreamfleet.replay.segment import BLOCK_ROWS, SUFFIX, Layout
+from dreamfleet.replay.segment import SUFFIX, Layout
 
 MOST_STEPS = 5_000_000  # of a capacity that nobody chose
 TARGET_SEGMENTS = 32  # of a full store: eviction takes the oldest 1/32

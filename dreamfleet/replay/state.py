@@ -1,27 +1,26 @@
 """The state file of a store on disk: which rows count.
 
-A batch is committed by one record, written after its rows: the number of the last row, and a note of the caller's. Two
-slots are written in turn, each with a checksum, so that a kill in the middle of a write leaves the record before. After
-the machine was lost, only what was synced before counts: the file says on which boot its records were written.
+A batch is committed by one record, written after its rows: the number of the last row, and a note of the caller's.
+After the machine was lost, only what was synced before counts: the file says on which boot its records were written.
 """
 
 import mmap
 import struct
-import zlib
 from pathlib import Path
+
+from dreamfleet.base.files import replace_file
+from dreamfleet.base.records import TwoSlotRecord
 
 NOTE_BYTES = 96
 
 _FIXED = struct.Struct("<8s8s40sQQ")  # magic, store id, boot id, capacity, number of the last synced row
 _SYNCED_AT = _FIXED.size - 8
-_RECORD = struct.Struct(
-    f"<QQH{NOTE_BYTES}s"
-)  # version, number of the last row, length of the note, note; then a CRC-32
+_FIELDS = f"QH{NOTE_BYTES}s"  # number of the last row, length of the note, note
 _SLOTS = (512, 1024)
 _MAGIC = b"DFSTATE\x01"
 
 
-class State:
+class StoreState:
     """What a store knows of itself; `committed` and `note` are of the last record."""
 
     def __init__(self, memory: mmap.mmap):
@@ -30,18 +29,15 @@ class State:
         if magic != _MAGIC:
             raise ValueError("it is not the state of a replay store")
         self.is_same_boot = boot.rstrip(b"\0") == boot_id()
-        records = [record for slot in _SLOTS if (record := self._read(slot))]
-        self._version, self.committed, length, note = max(records, default=(0, 0, 0, b""))
+        self._record = TwoSlotRecord(memory, _SLOTS, _FIELDS)
+        self.committed, length, note = self._record.read() or (0, 0, b"")
         self.note = note[:length]
         if not self.is_same_boot:
             self.committed = min(self.committed, self.synced)
 
     def commit(self, committed: int, note: bytes) -> None:
         """Makes all rows up to this number count."""
-        self._version += 1
-        record = _RECORD.pack(self._version, committed, len(note), note)
-        start = _SLOTS[self._version % 2]
-        self._memory[start : start + _RECORD.size + 4] = record + zlib.crc32(record).to_bytes(4, "little")
+        self._record.write(committed, len(note), note)
         self.committed, self.note = committed, note
 
     def mark_synced(self, number: int) -> None:
@@ -58,25 +54,17 @@ class State:
         self._memory[: len(fixed)] = fixed
         self._memory.flush()
 
-    def _read(self, start: int) -> tuple | None:
-        record = self._memory[start : start + _RECORD.size]
-        (crc,) = struct.unpack_from("<I", self._memory, start + _RECORD.size)
-        values = _RECORD.unpack(record)
-        return values if values[0] and zlib.crc32(record) == crc else None
 
-
-def open_state(path: Path, *, is_writable: bool) -> State:
+def open_state(path: Path, *, is_writable: bool) -> StoreState:
     """Maps the state file; raises OSError or ValueError if there is none that can be used."""
     with path.open("r+b" if is_writable else "rb") as file:
         access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
-        return State(mmap.mmap(file.fileno(), mmap.PAGESIZE, access=access))
+        return StoreState(mmap.mmap(file.fileno(), mmap.PAGESIZE, access=access))
 
 
-def create_state(path: Path, store_id: bytes, committed: int = 0) -> State:
+def create_state(path: Path, store_id: bytes, committed: int = 0) -> StoreState:
     """Writes the state of a store whose rows up to `committed` count, in place of whatever was there."""
-    draft = path.with_suffix(".new")
-    draft.write_bytes(_FIXED.pack(_MAGIC, store_id, boot_id(), 0, 0).ljust(mmap.PAGESIZE, b"\0"))
-    draft.replace(path)
+    replace_file(path, _FIXED.pack(_MAGIC, store_id, boot_id(), 0, 0).ljust(mmap.PAGESIZE, b"\0"))
     state = open_state(path, is_writable=True)
     state.commit(committed, b"")
     return state

@@ -1,7 +1,7 @@
-"""The replay store: streams of rows in segment files, which the replay role writes, samples and updates.
+"""The replay store: trajectories of rows in segment files, which the replay role writes, samples and updates.
 
-A batch is written into blocks that belong to one stream each, then its rows get their numbers, then one record commits
-them all: whoever opens the segments after a kill finds every committed row and nothing else.
+A batch is written into blocks that belong to one trajectory each, then its rows get their numbers, then one record
+commits them all: whoever opens the segments after a kill finds every committed row and nothing else.
 """
 
 import logging
@@ -13,10 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.disk import DiskFiles
-from dreamfleet.replay.gather import STEP_ID_BYTES, gather, make_step_ids, split_step_ids
+from dreamfleet.replay.gather import gather, make_step_ids, split_step_ids
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.rows import Rows
 from dreamfleet.replay.schema import Schema
@@ -30,9 +31,10 @@ log = logging.getLogger("dreamfleet.replay")
 class Store:
     """Keeps the newest `capacity` steps and samples sequences of `length` rows; thread-safe.
 
-    A sequence never leaves its stream. It may cross an episode's end; where an episode was abandoned (the next row is a
-    first one), the row before is marked as last. Without a directory the store is in memory. A capacity of 0 is chosen
-    from `steps`, those that the run will have, and the space that there is, when the first row comes; it holds `least`.
+    A sequence never leaves its trajectory, the rows of one environment without a gap. It may cross an episode's end;
+    where an episode was abandoned (the next row is a first one), the row before is marked as last. Without a directory
+    the store is in memory. A capacity of 0 is chosen from `steps`, those that the run will have, and the space that
+    there is, when the first row comes; it holds `least`.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Store:
         self.add_many({k: np.asarray(v)[None] for k, v in step.items()}, [worker])
 
     def add_many(self, batch: Batch, workers: Sequence[int], note: bytes | None = None) -> None:
-        """Appends row i of `batch` to the stream of `workers[i]`, all or nothing, together with the note."""
+        """Appends row i of `batch` to the trajectory of `workers[i]`, all or nothing, together with the note."""
         if not len(workers):
             return
         with self._lock:
@@ -182,7 +184,7 @@ class Store:
                 "steps": steps,
                 "items": len(self),
                 "capacity": self.capacity,
-                "streams": self._rows.count_streams(),
+                "trajectories": self._rows.count_trajectories(),
                 "segments": len(self._rows.pool.live),
                 "step_bytes": layout.schema.row_bytes,
                 "bytes": len(self._rows.pool.live) * layout.size,

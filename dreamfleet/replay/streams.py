@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dreamfleet.replay.contract import Batch, Replay
+from dreamfleet.replay.references import ReferenceBatch
 
 
 def consecutive_batches(
@@ -16,12 +17,19 @@ def consecutive_batches(
     """
     needed = consec * length + context
     assert needed <= replay.length, (needed, replay.length)
+    is_shared = consec > 1 and context > 0  # chunks share their context, and a learner may change what it gets
     while True:
-        rows = replay.sample(batch_size, mode)
+        batch = replay.sample(batch_size, mode)
         for index in range(consec):
-            start = index * length
-            chunk = {k: v[:, start : start + length + context] for k, v in rows.items()}
-            if consec > 1 and context:  # chunks share their context, and a learner may change what it gets
+            chunk = slice_steps(batch, index * length, (index + 1) * length + context)
+            if is_shared and not isinstance(chunk, ReferenceBatch):
                 chunk = {k: v.copy() for k, v in chunk.items()}
-            chunk["consec"] = np.full(chunk["is_first"].shape, index, np.int32)
+            chunk["consec"] = np.full((batch_size, length + context), index, np.int32)
             yield chunk
+
+
+def slice_steps(batch: Batch, start: int, stop: int) -> Batch:
+    """The steps from `start` to `stop` of each sequence of a batch, which may be one of references."""
+    if isinstance(batch, ReferenceBatch):
+        return batch.steps(start, stop)
+    return {k: v[:, start:stop] for k, v in batch.items()}

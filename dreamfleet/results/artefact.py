@@ -5,11 +5,9 @@ program.bin      the function, as jax.export writes it     load_policy.py  `load
 vendor/          the package flatbuffers, with which JAX reads program.bin and which it does not bring itself
 """
 
-import contextlib
 import importlib.metadata
 import io
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +18,7 @@ import elements
 import numpy as np
 
 from dreamfleet.agent.contract import POLICY_FORMAT, PolicyProgram
+from dreamfleet.base.files import replacing
 from dreamfleet.errors import ConfigError
 from dreamfleet.results.extras import load_extra
 
@@ -36,25 +35,21 @@ def write_artefact(
     """
     check_target(out)
     files = dict(_files(program, obs_space, act_space, details))
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".zip":
-            with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as draft:
+            if out.suffix == ".zip":
+                with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+                    for name, data in files.items():
+                        archive.writestr(name, data)
+            else:
                 for name, data in files.items():
-                    archive.writestr(name, data)
-        else:
-            for name, data in files.items():
-                (draft / name).parent.mkdir(parents=True, exist_ok=True)
-                (draft / name).write_bytes(data)
-            shutil.rmtree(out, ignore_errors=True)
-        draft.replace(out)
+                    (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                    (draft / name).write_bytes(data)
+                shutil.rmtree(out, ignore_errors=True)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}: {error.filename})"
         raise ConfigError("out", str(out), reason, "choose a place that you may write to") from None
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
     return sum(map(len, files.values()))
 
 

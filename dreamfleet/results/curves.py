@@ -1,4 +1,4 @@
-"""Learning curves: read from runs and reference files, brought to common places, and averaged over seeds."""
+"""Learning curves: read from runs and reference files, resampled to a common x-axis, averaged over seeds."""
 
 import json
 import math
@@ -10,29 +10,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dreamfleet.errors import ConfigError
+from dreamfleet.metrics.reading import read_lines
 
 SCORE = "episode/score"
 SCORES, METRICS = "scores.jsonl", "metrics.jsonl"
 
 
-class Series(NamedTuple):
-    """What one run measured: places in order, and the value at each."""
+class RunCurve(NamedTuple):
+    """A metric of one run: its values over an x-axis, in order."""
 
     xs: np.ndarray
     ys: np.ndarray
 
 
 class Curve(NamedTuple):
-    """Runs that differ in their seed only, for one line in a figure."""
+    """The seeds of one experiment, for one line in a figure."""
 
     label: str
     task: str
-    runs: list[Series]
+    runs: list[RunCurve]
     is_reference: bool = False
 
 
 class Band(NamedTuple):
-    """A curve as it is drawn: at each place the mean over runs and their standard deviation."""
+    """A curve as it is drawn: mean and standard deviation over seeds."""
 
     xs: np.ndarray
     mean: np.ndarray
@@ -50,20 +51,21 @@ def find_runs(directory: Path) -> list[Path]:
     return runs
 
 
-def load_series(logdir: Path, metric: str, x: str) -> Series:
+def load_run_curve(logdir: Path, metric: str, x: str) -> RunCurve:
     """A metric of a run over `step` or over `hours` of its time; empty if the run never logged it."""
     is_score = re.fullmatch(r"(eval_)?episode/(score|length)", metric)
-    rows = list(_read_rows(logdir / (SCORES if is_score else METRICS), metric))
+    lines = read_lines(logdir / (SCORES if is_score else METRICS))
+    rows = [line for line in lines if isinstance(line.get(metric), int | float)]
     rows.sort(key=lambda row: row["step"])
     ys = np.array([row[metric] for row in rows], float)
     if x == "step":
-        return Series(np.array([row["step"] for row in rows], float), ys)
+        return RunCurve(np.array([row["step"] for row in rows], float), ys)
     times = np.array([row["time"] for row in rows], float)
-    return Series((times - times.min(initial=math.inf)) / 3600, ys)
+    return RunCurve((times - times.min(initial=math.inf)) / 3600, ys)
 
 
-def aggregate(runs: Iterable[Series], edges: np.ndarray) -> Band:
-    """Brings runs to common places, the middles between the edges, and averages over them.
+def aggregate(runs: Iterable[RunCurve], edges: np.ndarray) -> Band:
+    """Resamples runs to the centers of common intervals, and averages over them.
 
     In each interval a run counts with the mean of its values; those between two values that have none themselves are
     filled in on a straight line. The curve ends where more than half of the runs have ended.
@@ -90,14 +92,14 @@ def load_reference(path: Path) -> list[Curve]:
     """
     try:
         rows = _read_csv(path) if path.suffix == ".csv" else _read_json(path)
-        curves: dict[tuple[str, str], list[Series]] = {}
+        curves: dict[tuple[str, str], list[RunCurve]] = {}
         for row in rows:
             xs, ys = np.asarray(row["xs"], float), np.asarray(row["ys"], float)
             if xs.ndim != 1 or xs.shape != ys.shape or not len(xs):
                 raise ValueError(f"xs and ys must be lists of the same length, not {xs.shape} and {ys.shape}")
             order = np.argsort(xs, kind="stable")
             key = str(row.get("name") or path.stem), str(row.get("task") or "")
-            curves.setdefault(key, []).append(Series(xs[order], ys[order]))
+            curves.setdefault(key, []).append(RunCurve(xs[order], ys[order]))
     except OSError as error:
         raise ConfigError("reference", str(path), f"cannot be read ({error.strerror})", "check the path") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -106,20 +108,7 @@ def load_reference(path: Path) -> list[Curve]:
     return [Curve(name, task, runs, is_reference=True) for (name, task), runs in curves.items()]
 
 
-def _read_rows(path: Path, metric: str) -> Iterable[dict[str, Any]]:
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue  # the last line of a run that is writing it
-            if isinstance(row.get(metric), int | float):
-                yield row
-
-
-def _resample(run: Series, edges: np.ndarray, centers: np.ndarray) -> np.ndarray:
+def _resample(run: RunCurve, edges: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """The mean of a run in each interval; NaN before its first and behind its last value."""
     place = np.clip(np.searchsorted(edges, run.xs, "left") - 1, 0, len(centers) - 1)
     count = np.bincount(place, minlength=len(centers))

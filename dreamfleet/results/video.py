@@ -23,7 +23,7 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
-class Video:
+class VideoWriter:
     """One video in several formats, as files `path.mp4` and so on; frames are uint8 (H, W, 3) of one size."""
 
     def __init__(self, path: Path, formats: Sequence[str], fps: float):
@@ -43,7 +43,7 @@ class Video:
         for writer in self._writers:
             writer.close()
 
-    def __enter__(self) -> "Video":
+    def __enter__(self) -> "VideoWriter":
         return self
 
     def __exit__(self, *_: object) -> None:

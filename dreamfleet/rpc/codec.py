@@ -5,7 +5,6 @@ of up to `LARGE` bytes, at offsets of `ALIGN`. Each larger array (or bytes objec
 """
 
 import functools
-import importlib
 import math
 import struct
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import msgpack
 import numpy as np
 
+from dreamfleet.base.dtypes import find_extension_dtype
 from dreamfleet.errors import BadRequest
 
 MAX_BYTES = 1 << 30
@@ -315,14 +315,10 @@ def _with_known_dtype(array: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _find_dtype(name: bytes) -> np.dtype:
-    """Types such as bfloat16, which only exist where the `ml_dtypes` package is installed."""
     try:
-        dtype = np.dtype(getattr(importlib.import_module("ml_dtypes"), name.decode()))
-    except (ImportError, AttributeError, TypeError, ValueError):
+        return find_extension_dtype(name.decode())
+    except ValueError:
         raise BadRequest(f"unknown dtype {name[:32]!r}") from None
-    if dtype.hasobject:
-        raise BadRequest(f"unknown dtype {name[:32]!r}")
-    return dtype
 
 
 def _locate(value: Any, path: str = "") -> tuple[str, str]:

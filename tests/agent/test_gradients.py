@@ -9,7 +9,7 @@ from dreamfleet.agent.dreamer.learning import initial_carry, make_learning, spli
 from dreamfleet.agent.dreamer.losses import actor_loss, critic_loss, latent_losses
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.distributions import Bernoulli, BoundedNormal, Categorical, TwoHot, symlog_error
-from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.objective import objective
 from tests.agent.batches import ACT_SPACE, OBS_SPACE, make_batch, make_config, random_module
 
@@ -75,7 +75,7 @@ def test_gradients_of_the_networks_are_finite_differences():
         tokens = model.encoder(batch)
         hidden = jnp.concatenate([model.rssm.deter_in(tokens @ jnp.ones((16, 32))), tokens, tokens], -1)
         deter = model.rssm.core(jnp.ones((4, 32)), hidden)
-        losses = model.decoder.losses(State(deter, stoch), batch)
+        losses = model.decoder.losses(LatentState(deter, stoch), batch)
         return losses["vector"].sum() + losses["token"].sum()
 
     @jax.jit

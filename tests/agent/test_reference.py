@@ -8,7 +8,7 @@ import pytest
 from dreamfleet.agent.dreamer.imagination import imagine
 from dreamfleet.agent.dreamer.losses import latent_losses, replay_returns
 from dreamfleet.agent.dreamer.networks.distributions import TwoHot
-from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.networks.transforms import symexp, symexp_bins, symlog
 from dreamfleet.agent.dreamer.objective import actor_critic_losses, make_norms, replay_value_loss, world_losses
 from dreamfleet.agent.dreamer.optimiser import make_optimiser
@@ -45,7 +45,7 @@ def check(reference):
 def world(reference):
     """Our states and posterior logits for the recorded sequence, with the recorded samples."""
     model, obs = reference.model, reference.under("obs/")
-    start = State(reference["carry/deter"], _flat(reference["carry/stoch"]))
+    start = LatentState(reference["carry/deter"], _flat(reference["carry/stoch"]))
     tokens = model.encoder(obs)
     actions = flatten(reference.under("prevact/"), model.actor.fields, squash=False)
     noise = _noise_for(reference["wm/post_logit"], reference["wm/stoch"], model.rssm.unimix)
@@ -100,7 +100,7 @@ def test_heads(reference, check, features):
 
 def test_decoder(reference, check):
     model, obs = reference.model, reference.under("obs/")
-    state = State(reference["wm/deter"], _flat(reference["wm/stoch"]))
+    state = LatentState(reference["wm/deter"], _flat(reference["wm/stoch"]))
     losses, predictions = model.decoder.losses(state, obs), model.decoder.predict(state)
     for field in model.decoder.vector_fields + model.decoder.image_fields:
         check(f"heads/loss_{field.key}", losses[field.key])
@@ -113,7 +113,7 @@ def test_decoder(reference, check):
 def test_losses_of_the_objective_are_those_of_the_heads(reference):
     """The sum that is trained on is made of the parts that are checked above."""
     obs = reference.under("obs/")
-    start = State(reference["carry/deter"], _flat(reference["carry/stoch"]))
+    start = LatentState(reference["carry/deter"], _flat(reference["carry/stoch"]))
     actions, key = reference.under("prevact/"), jax.random.key(0)
     states, losses, _ = world_losses(reference.model, start, obs, actions, key, reference.config)
     np.testing.assert_allclose(losses["reward"], reference.model.reward(states.features).loss(obs["reward"]), rtol=1e-5)
@@ -122,9 +122,9 @@ def test_losses_of_the_objective_are_those_of_the_heads(reference):
 
 def test_imagination(reference, check):
     model = reference.model
-    start = State(*(_rows(x) for x in (reference["wm/deter"], _flat(reference["wm/stoch"]))))
+    start = LatentState(*(_rows(x) for x in (reference["wm/deter"], _flat(reference["wm/stoch"]))))
     stoch = reference["imag/stoch"]
-    after = State(reference["imag/deter"], _flat(stoch))
+    after = LatentState(reference["imag/deter"], _flat(stoch))
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[:, None], rest[:, :-1]], 1), start, after)
     actions = reference.under("imag/act/")
     policy = model.actor(before.features)
@@ -174,7 +174,7 @@ def test_actor_and_critic(reference, check, features):
         trace=config.trace,
     )
     check("ac/repl_ret", replayed.T)
-    states = State(reference["wm/deter"], _flat(reference["wm/stoch"]))
+    states = LatentState(reference["wm/deter"], _flat(reference["wm/stoch"]))
     loss = replay_value_loss(model, reference.slow_critic, norms.values, states, obs, boot, config)
     check("ac/loss_repval", loss)
 

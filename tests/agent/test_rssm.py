@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dreamfleet.agent.dreamer.imagination import imagination_noise, imagine
-from dreamfleet.agent.dreamer.networks.heads import Actor
-from dreamfleet.agent.dreamer.networks.rssm import RSSM, State
+from dreamfleet.agent.dreamer.networks.heads import PolicyHead
+from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.spaces import Field, flatten
 from tests.agent.batches import random_module
 
@@ -45,7 +45,7 @@ def test_observing_is_one_step_after_the_other(rssm):
     tokens, actions = jax.random.normal(KEY, (B, T, 5)), 2 * jax.random.normal(KEY, (B, T, 3))
     noise = jax.random.uniform(KEY, (B, T, 3))
     is_first = jnp.zeros((B, T), bool).at[0, 3].set(True)
-    start = State(jax.random.normal(KEY, (B, 16)), jax.nn.one_hot(jnp.ones((B, 3), int), 4).reshape(B, -1))
+    start = LatentState(jax.random.normal(KEY, (B, 16)), jax.nn.one_hot(jnp.ones((B, 3), int), 4).reshape(B, -1))
     states, logits = rssm.observe(start, tokens, actions, is_first, noise)
     state = start
     for t in range(T):
@@ -60,7 +60,7 @@ def test_observing_is_one_step_after_the_other(rssm):
         x = jnp.concatenate([deter, tokens[:, t]], -1)
         for layer in rssm.posterior:
             x = layer(x)
-        state = State(deter, rssm.draw(rssm.posterior_logits(x), noise[:, t]))
+        state = LatentState(deter, rssm.draw(rssm.posterior_logits(x), noise[:, t]))
         np.testing.assert_allclose(states.deter[:, t], state.deter, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(states.stoch[:, t], state.stoch, atol=1e-5)
         np.testing.assert_allclose(logits[:, t], rssm.posterior_logits(x), rtol=1e-4, atol=1e-5)
@@ -72,7 +72,7 @@ def test_a_new_episode_sees_nothing_of_the_one_before(rssm):
     results = []
     for seed in (1, 2):
         keys = jax.random.split(jax.random.key(seed))
-        start = State(jax.random.normal(keys[0], (1, 16)), jnp.ones((1, 12)))
+        start = LatentState(jax.random.normal(keys[0], (1, 16)), jnp.ones((1, 12)))
         actions = jax.random.normal(keys[1], (1, 4, 3)).at[:, 3].set(0.5)
         results.append(rssm.observe(start, tokens, actions, is_first, noise)[0].deter)
     assert (results[0][:, 1] != results[1][:, 1]).any()
@@ -81,8 +81,8 @@ def test_a_new_episode_sees_nothing_of_the_one_before(rssm):
 
 def test_imagining_is_predicting_with_the_actors_actions(rssm):
     fields = (Field("move", (2,), "float32"), Field("turn", (), "int32", (1,), (0,)))
-    actor = random_module(lambda: Actor(KEY, 28, fields, units=6, layers=2, scale=1.0))
-    start = State(jax.random.normal(KEY, (4, 16)), jax.nn.one_hot(jnp.zeros((4, 3), int), 4).reshape(4, -1))
+    actor = random_module(lambda: PolicyHead(KEY, 28, fields, units=6, layers=2, scale=1.0))
+    start = LatentState(jax.random.normal(KEY, (4, 16)), jax.nn.one_hot(jnp.zeros((4, 3), int), 4).reshape(4, -1))
     noise = imagination_noise(rssm, actor, KEY, 6, 4)
     features, actions, last = imagine(rssm, actor, start, noise)
     flat = flatten(actions, fields, squash=False).swapaxes(0, 1)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamfleet.agent.dreamer.networks.heads import Actor
+from dreamfleet.agent.dreamer.networks.heads import PolicyHead
 from dreamfleet.agent.dreamer.spaces import action_fields, flatten, image_fields, make_field, vector_fields
 from dreamfleet.errors import ConfigError
 
@@ -47,7 +47,7 @@ def test_images_that_the_networks_cannot_take_are_refused(shapes):
 def test_entries_with_different_numbers_of_classes():
     space = {"arms": Space(np.int32, (3,), 1, np.array([3, 5, 2])), "reset": Space(bool)}
     fields = action_fields(space)
-    actor = Actor(jax.random.key(0), 4, fields, units=8, layers=1, scale=1.0)
+    actor = PolicyHead(jax.random.key(0), 4, fields, units=8, layers=1, scale=1.0)
     policy = actor(jnp.ones((2000, 4)))
     acts = np.asarray(actor.sample(policy, actor.noise(jax.random.key(1), (2000,)))["arms"])
     assert [set(column) for column in acts.T] == [{1, 2}, {1, 2, 3, 4}, {1}]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dreamfleet.cli import main
 from dreamfleet.options import load_options, save_options
-from dreamfleet.results.curves import Curve, Series, aggregate, load_reference, load_series, make_edges
+from dreamfleet.results.curves import Curve, RunCurve, aggregate, load_reference, load_run_curve, make_edges
 
 
 def write_run(logdir, scores, **config) -> None:
@@ -90,7 +90,7 @@ def test_svg_and_html_are_whole_and_hold_the_curves(runs, plotted):
 
 
 def test_hours_and_other_metrics(runs, plotted):
-    series = load_series(runs / "tuned", "episode/score", "hours")
+    series = load_run_curve(runs / "tuned", "episode/score", "hours")
     assert series.xs[0] == 0 and series.xs[-1] == pytest.approx(0.49)
     assert "last 50.0" in plotted(runs / "tuned", "--x", "hours")[0]
     assert "last 3.5" in plotted(runs / "tuned", "--metric", "train/loss")[0], "a line half written is passed over"
@@ -117,8 +117,8 @@ def test_references_of_both_forms(runs, plotted):
 
 
 def test_aggregation():
-    long = Series(np.arange(1, 101) * 10.0, np.arange(1, 101) * 1.0)
-    short = Series(np.array([10.0, 500.0]), np.array([3.0, 3.0]))
+    long = RunCurve(np.arange(1, 101) * 10.0, np.arange(1, 101) * 1.0)
+    short = RunCurve(np.array([10.0, 500.0]), np.array([3.0, 3.0]))
     edges = make_edges([Curve("both", "task", [long, short])], 10)
     assert edges[-1] == 1000
     band = aggregate([long, short], edges)

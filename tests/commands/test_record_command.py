@@ -9,7 +9,7 @@ from PIL import Image, ImageSequence
 from ruamel.yaml import YAML
 
 from dreamfleet.cli import main
-from dreamfleet.results.video import SHORT_SIDE, Video, enlarge
+from dreamfleet.results.video import SHORT_SIDE, VideoWriter, enlarge
 
 
 def read_mp4(path) -> np.ndarray:
@@ -101,7 +101,7 @@ def test_a_picture_survives_in_both_formats(tmp_path):
     frames = np.full((10, 501, 701, 3), (200, 30, 60), np.uint8)
     for index, frame in enumerate(frames):
         frame[100:200, 50 * index : 50 * index + 100] = (20, 220, 90)
-    with Video(tmp_path / "video", ["mp4", "gif"], 10) as video:
+    with VideoWriter(tmp_path / "video", ["mp4", "gif"], 10) as video:
         for frame in frames:
             video.add(frame)
     played = read_mp4(tmp_path / "video.mp4")
@@ -117,7 +117,7 @@ def test_a_picture_survives_in_both_formats(tmp_path):
 
 
 def test_quick_videos_become_gifs_that_play_at_the_same_speed(tmp_path):
-    with Video(tmp_path / "video", ["gif"], 50) as video:
+    with VideoWriter(tmp_path / "video", ["gif"], 50) as video:
         for index in range(20):
             video.add(np.full((64, 64, 3), 10 * index, np.uint8))
     with Image.open(tmp_path / "video.gif") as image:

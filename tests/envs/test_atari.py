@@ -23,7 +23,9 @@ def play(env, steps: int, action: int = FIRE) -> list[dict]:
 
 
 def screen(env) -> np.ndarray:
-    image = env._ale.getScreenGrayscale()[..., None] if env.obs_space["image"].shape[-1] == 1 else env._ale.getScreenRGB()
+    image = (
+        env._ale.getScreenGrayscale()[..., None] if env.obs_space["image"].shape[-1] == 1 else env._ale.getScreenRGB()
+    )
     return resize(image, *env.obs_space["image"].shape[:2])
 
 

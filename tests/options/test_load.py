@@ -8,7 +8,6 @@ import pytest
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import Options, change_options, check_options, flatten, load_options, role_options
 from dreamfleet.options.load import load_presets
-from dreamfleet.options.values import nearest
 
 
 def refusal(*args, **kwargs) -> str:
@@ -138,11 +137,6 @@ def test_unknown_key_suggests_the_nearest(name, suggestion):
 
 def test_unknown_key_may_be_a_flag_of_the_command():
     assert "did you mean --preset?" in refusal(["--presets", "debug"], flags=("preset",))
-
-
-def test_nearest_keeps_equals_and_drops_the_rest():
-    assert nearest("run.x_addr", ["run.a_addr", "run.b_addr", "seed"]) == ["run.a_addr", "run.b_addr"]
-    assert nearest("anything", []) == []
 
 
 def test_unknown_preset_lists_all():

@@ -4,8 +4,8 @@ import contextlib
 
 import numpy as np
 
+from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.replay import Store
-from dreamfleet.replay.segment import BLOCK_ROWS
 
 __all__ = ["BLOCK_ROWS", "add", "all_columns", "all_rows", "fill", "make_row", "open_store", "stack"]
 

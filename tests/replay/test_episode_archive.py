@@ -35,7 +35,7 @@ def test_a_store_is_found_by_any_of_its_directories(logdir, tmp_path):
         find_store(tmp_path)
 
 
-def test_episodes_of_every_stream(logdir):
+def test_episodes_of_every_trajectory(logdir):
     archive = Archive(logdir)
     episodes = [archive.column("n", *rows) for _, *rows in archive.episodes()]
     assert sorted((int(e[0]), len(e)) for e in episodes) == [(0, 10), (10, 200), (210, 30), (10_000, 50), (10_050, 5)]
@@ -65,15 +65,15 @@ def test_out_and_back(logdir, tmp_path):
         numbers = store.sample(1000)["n"]
         np.testing.assert_array_equal(numbers, numbers[:, :1] + np.arange(5))
         back = all_rows(store)
-        assert store.stats()["streams"] == 2 and len(store) == 287, "sequences cross from one episode to the next"
+        assert store.stats()["trajectories"] == 2 and len(store) == 287, "sequences cross from one episode to the next"
         import_episodes(files, store)
-        assert store.stats()["streams"] == 4 and len(store) == 2 * 287
+        assert store.stats()["trajectories"] == 4 and len(store) == 2 * 287
         assert store.sample(500)["n"].min() == 0
     with open_store(5, 2000, directory=logdir / "replay" / "train") as original:
         np.testing.assert_equal(back, all_rows(original))
 
 
-def test_an_episode_without_its_beginning_starts_a_stream(tmp_path):
+def test_an_episode_without_its_beginning_starts_a_trajectory(tmp_path):
     with open_store(5, 300, directory=tmp_path / "a") as store:
         play(store, 0, [700, 20])
         kept = sorted(all_rows(store))
@@ -82,7 +82,7 @@ def test_an_episode_without_its_beginning_starts_a_stream(tmp_path):
     with open_store(5, 1000) as store:
         import_episodes([files[1], files[0], files[1]][:2], store)
         assert sorted(all_rows(store)) == kept
-        assert store.stats()["streams"] == 2
+        assert store.stats()["trajectories"] == 2
         assert len(store) == len(kept) - 8
 
 
@@ -119,7 +119,8 @@ def test_an_episode_with_other_columns_is_refused_by_name(tmp_path):
 def test_info(logdir, capsys):
     assert main(["replay", "info", str(logdir)]) == 0
     text = capsys.readouterr().out
-    for part in ("295 of 2,000", "streams   2", "episodes  5, of which 5 are whole", "27 a step", "vector float32(3,)"):
+    whole = "episodes  5, of which 5 are whole, in 2 trajectories"
+    for part in ("295 of 2,000", whole, "27 a step", "vector float32(3,)"):
         assert part in text
     assert "mean 70.0, from 10.0 to 200.0" in text
     lines = [line for line in text.splitlines() if "#" in line]
@@ -169,5 +170,5 @@ def test_rows_of_several_workers(tmp_path):
     with open_store(2, 1000, directory=tmp_path) as store:
         for n in range(100):
             store.add_many(stack([make_row(n), make_row(1000 + n)]), [4, 5])
-        starts = {int(Archive(tmp_path).column("n", *stream)[0]) for stream in Archive(tmp_path).streams()}
+        starts = {int(Archive(tmp_path).column("n", *trajectory)[0]) for trajectory in Archive(tmp_path).trajectories()}
         assert starts == {0, 1000}

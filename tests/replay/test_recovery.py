@@ -25,7 +25,7 @@ def reboot(monkeypatch) -> None:
 
 @pytest.mark.parametrize("end", [Store.close, abandon])
 @pytest.mark.parametrize("count", [3, BLOCK_ROWS, 5 * BLOCK_ROWS + 7])
-def test_streams_go_on_where_they_were(tmp_path, end, count):
+def test_trajectories_go_on_where_they_were(tmp_path, end, count):
     store = Store(10, 1000, directory=tmp_path)
     for n in range(count):
         store.add_many(stack([make_row(n), make_row(10_000 + n)]), [0, 1])
@@ -36,7 +36,7 @@ def test_streams_go_on_where_they_were(tmp_path, end, count):
         assert len(again) == 2 * max(0, count - 9)
         add(again, range(count, count + 20), 0)
         add(again, range(10_000 + count, 10_000 + count + 20), 1)
-        assert again.stats()["streams"] == 2
+        assert again.stats()["trajectories"] == 2
         assert len(again) == 2 * (count + 11)
         numbers = again.sample(300)["n"]
         np.testing.assert_array_equal(numbers, numbers[:, :1] + np.arange(10))
@@ -76,7 +76,7 @@ def test_rows_that_were_not_committed_never_come_back(tmp_path):
         assert sorted(all_rows(again)) == list(range(100))
         fill(again, 5, start=100)
         assert sorted(all_rows(again)) == list(range(105))
-        assert again.stats()["streams"] == 1
+        assert again.stats()["trajectories"] == 1
     with open_store(2, 1000, directory=tmp_path) as again:
         assert sorted(all_rows(again)) == list(range(105))
 
@@ -114,7 +114,7 @@ def test_a_lost_machine_drops_rows_of_which_only_some_reached_the_disk(tmp_path,
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_after_a_loss_only_a_new_episode_continues_a_stream(tmp_path, monkeypatch, is_first):
+def test_after_a_loss_only_a_new_episode_continues_a_trajectory(tmp_path, monkeypatch, is_first):
     store = Store(4, 2000, directory=tmp_path, sync_every=0.0)
     fill(store, 100)
     store.sync()
@@ -125,10 +125,10 @@ def test_after_a_loss_only_a_new_episode_continues_a_stream(tmp_path, monkeypatc
         again.add(make_row(150, is_first=is_first), 0)
         fill(again, 9, start=151)
         if is_first:  # the episode before counts as abandoned
-            assert len(again) == 110 - 3 and again.stats()["streams"] == 1
+            assert len(again) == 110 - 3 and again.stats()["trajectories"] == 1
             assert all_rows(again)[99]["is_last"]
         else:  # a row inside the episode is missing
-            assert len(again) == 97 + 7 and again.stats()["streams"] == 2
+            assert len(again) == 97 + 7 and again.stats()["trajectories"] == 2
             numbers = again.sample(500)["n"]
             np.testing.assert_array_equal(numbers, numbers[:, :1] + np.arange(4))
 
@@ -310,4 +310,4 @@ def test_a_watermark_truncates_where_that_is_wanted(tmp_path):
         again.add(make_row(100, is_first=True), 0)
         fill(again, 200, start=101)
         assert sorted(all_rows(again)) == list(range(301))
-        assert again.stats()["streams"] == 1
+        assert again.stats()["trajectories"] == 1

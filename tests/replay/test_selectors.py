@@ -70,7 +70,7 @@ def test_uniform_after_eviction():
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
 def test_recency_by_age(exponent):
     with open_store(length=4, capacity=1000, selection=Selection(0, 1, 0, recency_exponent=exponent)) as store:
-        for n in range(0, 300, 3):  # three environments: age does not depend on the stream
+        for n in range(0, 300, 3):  # three environments: age does not depend on the trajectory
             store.add_many(stack([make_row(n), make_row(n + 1), make_row(n + 2)]), [0, 1, 2])
         newest = 300 - 3 * 3
         ages = newest - 1 - np.arange(newest)

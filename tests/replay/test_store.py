@@ -61,7 +61,7 @@ def test_keeps_at_least_the_capacity_and_is_bounded(open_any, capacity):
         assert capacity <= len(kept) <= capacity + 2 * segment_rows
         assert segment_rows <= max(BLOCK_ROWS, capacity // 4 + BLOCK_ROWS)
         assert len(store) == len(kept) - 9
-        assert store.stats()["steps"] == len(kept) and store.stats()["streams"] == 1
+        assert store.stats()["steps"] == len(kept) and store.stats()["trajectories"] == 1
 
 
 def test_files_of_evicted_segments_are_deleted(tmp_path):
@@ -288,13 +288,13 @@ def test_modes_draw_apart_and_seeds_differ():
     assert draw(0, "train") != draw(1, "train")
 
 
-def test_stats_count_rows_streams_and_bytes(open_any):
+def test_stats_count_rows_trajectories_and_bytes(open_any):
     with open_any(length=5, capacity=1000) as store:
         assert store.stats()["steps"] == 0
         fill(store, 10, worker=0)
         fill(store, 3, worker=1)
         stats = store.stats()
-        assert (stats["steps"], stats["items"], stats["streams"], stats["capacity"]) == (13, 6, 2, 1000)
+        assert (stats["steps"], stats["items"], stats["trajectories"], stats["capacity"]) == (13, 6, 2, 1000)
         assert stats["step_bytes"] == 8 + 12 + 1 + 1
         assert stats["bytes"] == store._rows.layout.size
 

@@ -48,14 +48,14 @@ def kill_writer(directory: Path, seed: int, after_s: float) -> None:
 
 
 def check_rows(store: Store, committed: int) -> None:
-    """The newest rows are all there, each as it was sent, and the sequences follow their streams."""
+    """The newest rows are all there, each as it was sent, and the sequences follow their trajectories."""
     rows = all_rows(store)
     if not committed:
         assert not rows
         return
     for worker in range(min(WORKERS, committed)):
         own = [n for n in sorted(rows) if n % WORKERS == worker]
-        assert own == list(range(own[0], committed, WORKERS)), "of every stream the newest rows are there"
+        assert own == list(range(own[0], committed, WORKERS)), "of every trajectory the newest rows are there"
     assert len(rows) >= min(CAPACITY, committed) - WORKERS * BLOCK_ROWS
     for n, row in rows.items():
         assert int(row["crc"]) == zlib.crc32(row["data"].tobytes() + row["vector"].tobytes() + n.to_bytes(8, "little"))

@@ -16,7 +16,7 @@ SELECTIONS = (Selection(), Selection(1, 1, 0), Selection(0, 0, 1), Selection(1, 
 
 
 class StoreBesideLists(RuleBasedStateMachine):
-    """Every row has a number of its own, `n`, by which the model knows its stream, place and contents."""
+    """Every row has a number of its own, `n`, by which the model knows its trajectory, place and contents."""
 
     directory = None
 
@@ -33,8 +33,8 @@ class StoreBesideLists(RuleBasedStateMachine):
         self.length, self.capacity = length, max(6 * BLOCK_ROWS, length) + spare
         self.store = Store(length, self.capacity, **self.options)
         self.rows = []  # by n
-        self.streams = {}  # worker -> numbers of its rows, in order
-        self.place = {}  # n -> (stream, position)
+        self.trajectories = {}  # worker -> numbers of its rows, in order
+        self.place = {}  # n -> (trajectory, position)
         self.ids = {}  # step id -> n, for ever
         self.sampled = []  # (step ids, numbers) handed out
         self.ignored = 0
@@ -68,8 +68,8 @@ class StoreBesideLists(RuleBasedStateMachine):
         assert data["n"].shape == (batch, self.length)
         present = self.present()
         for numbers, ids in zip(data["n"].tolist(), data["stepid"], strict=True):
-            stream, start = self.place[numbers[0]]
-            assert numbers == stream[start : start + len(numbers)]
+            trajectory, start = self.place[numbers[0]]
+            assert numbers == trajectory[start : start + len(numbers)]
             assert present.issuperset(numbers)
             assert all(self.ids.setdefault(bytes(step_id), n) == n for step_id, n in zip(ids, numbers, strict=True))
         assert len({*self.ids.values()}) == len(self.ids), "a row has two ids"
@@ -108,15 +108,17 @@ class StoreBesideLists(RuleBasedStateMachine):
         self.ignored = 0
 
     @invariant()
-    def keeps_the_newest_rows_of_every_stream(self):
+    def keeps_the_newest_rows_of_every_trajectory(self):
         if not hasattr(self, "store"):
             return
         columns = all_columns(self.store)
         present = set(columns["n"].tolist())
         starts = 0
-        for stream in self.streams.values():
-            kept = [n for n in stream if n in present]
-            assert kept == stream[len(stream) - len(kept) :], "a stream lost rows in the middle or at its end"
+        for trajectory in self.trajectories.values():
+            kept = [n for n in trajectory if n in present]
+            assert kept == trajectory[len(trajectory) - len(kept) :], (
+                "a trajectory lost rows in the middle or at its end"
+            )
             starts += max(0, len(kept) - self.length + 1)
         assert len(self.store) == starts
         for name, column in columns.items():
@@ -130,16 +132,18 @@ class StoreBesideLists(RuleBasedStateMachine):
         assert stats["steps"] <= self.capacity + 2 * segment_rows
         assert stats["updates_ignored"] == self.ignored
         present = self.present()
-        assert stats["streams"] == sum(any(n in present for n in stream) for stream in self.streams.values())
-        if stats["steps"] < len(self.rows):  # part of a block is unused in every stream
-            assert stats["steps"] >= self.capacity - BLOCK_ROWS * len(self.streams)
+        assert stats["trajectories"] == sum(
+            any(n in present for n in trajectory) for trajectory in self.trajectories.values()
+        )
+        if stats["steps"] < len(self.rows):  # part of a block is unused in every trajectory
+            assert stats["steps"] >= self.capacity - BLOCK_ROWS * len(self.trajectories)
 
     def present(self) -> set:
         return set(all_columns(self.store)["n"].tolist())
 
     def make_row(self, worker, is_first, is_last) -> dict:
-        stream = self.streams.setdefault(worker, [])
-        before = self.rows[stream[-1]] if stream else None
+        trajectory = self.trajectories.setdefault(worker, [])
+        before = self.rows[trajectory[-1]] if trajectory else None
         is_first = is_first or before is None or bool(before["is_last"])
         n = len(self.rows)
         if before is not None and is_first:
@@ -153,8 +157,8 @@ class StoreBesideLists(RuleBasedStateMachine):
             "is_last": np.bool_(is_last),
         }
         self.rows.append(row)
-        self.place[n] = (stream, len(stream))
-        stream.append(n)
+        self.place[n] = (trajectory, len(trajectory))
+        trajectory.append(n)
         return dict(row)
 
 

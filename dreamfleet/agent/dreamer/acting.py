@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dreamfleet.agent.dreamer.learning import STOCH, compact, expand
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.encoder import Encoder
-from dreamfleet.agent.dreamer.networks.heads import Actor
+from dreamfleet.agent.dreamer.networks.heads import PolicyHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM
 from dreamfleet.agent.dreamer.spaces import flatten
 
@@ -21,7 +21,7 @@ class Acting(eqx.Module):
 
     encoder: Encoder
     rssm: RSSM
-    actor: Actor
+    actor: PolicyHead
 
 
 class PolicyCarry(eqx.Module):

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from dreamfleet.agent.dreamer.networks.heads import Actor
-from dreamfleet.agent.dreamer.networks.rssm import RSSM, State
+from dreamfleet.agent.dreamer.networks.heads import PolicyHead
+from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.spaces import flatten
 
 UNROLL = 5
@@ -13,13 +13,13 @@ Actions = dict[str, jax.Array]
 Noise = tuple[jax.Array, Actions]
 
 
-def imagination_noise(rssm: RSSM, actor: Actor, key: jax.Array, horizon: int, rows: int) -> Noise:
+def imagination_noise(rssm: RSSM, actor: PolicyHead, key: jax.Array, horizon: int, rows: int) -> Noise:
     """Random numbers for `imagine`."""
     latent_key, action_key = jax.random.split(key)
     return jax.random.uniform(latent_key, (horizon, rows, rssm.stoch)), actor.noise(action_key, (horizon, rows))
 
 
-def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[jax.Array, Actions, State]:
+def imagine(rssm: RSSM, actor: PolicyHead, start: LatentState, noise: Noise) -> tuple[jax.Array, Actions, LatentState]:
     """Features (H, N, F) of the states in which the actor acted, from the start on, its actions, and the last state.
 
     Products with the same input are one product: of `deter`, the input layers of prior, recurrence and actor; of
@@ -51,7 +51,7 @@ def imagine(rssm: RSSM, actor: Actor, start: State, noise: Noise) -> tuple[jax.A
         x = rssm.prior[0].finish(projected[:, borders[1] :])
         for layer in rssm.prior[1:]:
             x = layer(x)
-        following = State(deter, rssm.draw(rssm.prior_logits(x), latent_noise))
+        following = LatentState(deter, rssm.draw(rssm.prior_logits(x), latent_noise))
         return (following, projected), (state.features, actions)
 
     unroll = min(UNROLL, len(noise[0]))

@@ -10,7 +10,7 @@ import optax
 
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
-from dreamfleet.agent.dreamer.networks.rssm import RSSM, State
+from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.objective import Arrays, Norms, make_norms, objective
 from dreamfleet.agent.dreamer.optimiser import make_optimiser
 from dreamfleet.options.dreamer import DreamerOptions
@@ -32,7 +32,7 @@ class Learning(eqx.Module):
 class TrainCarry(eqx.Module):
     """Where a sequence stands after a chunk: the state and action of its last step."""
 
-    state: State
+    state: LatentState
     actions: Arrays
 
 
@@ -97,7 +97,7 @@ def update(
 
 def split_context(
     model: Model, carry: TrainCarry, data: Mapping[str, jax.Array], context: int
-) -> tuple[State, Arrays, Arrays]:
+) -> tuple[LatentState, Arrays, Arrays]:
     """The starting state, the observations (B, T) and the previous actions (B, T) of a batch (B, context + T).
 
     The first chunk of a sequence starts from the state that replay stored with its last context step, a later one from
@@ -115,13 +115,13 @@ def split_context(
     return jax.tree.map(lambda new, old: jnp.where(is_start, new, old), stored, carry.state), obs, actions
 
 
-def compact(rssm: RSSM, states: State) -> Arrays:
+def compact(rssm: RSSM, states: LatentState) -> Arrays:
     """States in the form that replay stores."""
     stoch = states.stoch.reshape(*states.stoch.shape[:-1], rssm.stoch, rssm.classes)
     return {DETER: states.deter.astype(jnp.float16), STOCH: stoch.argmax(-1).astype(jnp.uint8)}
 
 
-def expand(rssm: RSSM, deter: jax.Array, stoch: jax.Array) -> State:
+def expand(rssm: RSSM, deter: jax.Array, stoch: jax.Array) -> LatentState:
     """The inverse of `compact`."""
     onehot = jax.nn.one_hot(stoch, rssm.classes, dtype=rssm.dtype)
-    return State(deter.astype(rssm.dtype), onehot.reshape(*stoch.shape[:-1], -1))
+    return LatentState(deter.astype(rssm.dtype), onehot.reshape(*stoch.shape[:-1], -1))

@@ -8,7 +8,7 @@ import jax
 
 from dreamfleet.agent.dreamer.networks.decoder import Decoder
 from dreamfleet.agent.dreamer.networks.encoder import Encoder
-from dreamfleet.agent.dreamer.networks.heads import Actor, ContinueHead, TwoHotHead
+from dreamfleet.agent.dreamer.networks.heads import ContinueHead, PolicyHead, TwoHotHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM
 from dreamfleet.agent.dreamer.sizes import model_sizes
 from dreamfleet.agent.dreamer.spaces import action_fields
@@ -25,7 +25,7 @@ class Model(eqx.Module):
     decoder: Decoder
     reward: TwoHotHead
     cont: ContinueHead
-    actor: Actor
+    actor: PolicyHead
     critic: TwoHotHead
 
     def __init__(
@@ -69,7 +69,7 @@ class Model(eqx.Module):
         features, units, bins = sizes.deter + latents, sizes.units, options.bins
         self.reward = TwoHotHead(keys[3], features, units=units, layers=options.reward_layers, bins=bins)
         self.cont = ContinueHead(keys[4], features, units=units, layers=options.cont_layers)
-        self.actor = Actor(
+        self.actor = PolicyHead(
             keys[5], features, actions, units=units, layers=options.actor_layers, scale=options.actor_scale
         )
         self.critic = TwoHotHead(keys[6], features, units=units, layers=options.critic_layers, bins=bins)

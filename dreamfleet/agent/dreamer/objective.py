@@ -20,7 +20,7 @@ from dreamfleet.agent.dreamer.losses import (
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.distributions import TwoHot
 from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
-from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.returns import Normaliser
 from dreamfleet.agent.dreamer.spaces import flatten
 from dreamfleet.options.dreamer import DreamerOptions
@@ -46,7 +46,7 @@ def make_norms(options: DreamerOptions) -> Norms:
 class Outcome(eqx.Module):
     """What is left of the computation of a loss."""
 
-    states: State  # (B, T, ...)
+    states: LatentState  # (B, T, ...)
     norms: Norms
     losses: Arrays  # mean of each loss, not scaled
     priority: jax.Array  # (B, T)
@@ -57,7 +57,7 @@ def objective(
     model: Model,
     slow_critic: TwoHotHead,
     norms: Norms,
-    start: State,
+    start: LatentState,
     obs: Mapping[str, jax.Array],
     actions: Mapping[str, jax.Array],
     key: jax.Array,
@@ -80,12 +80,12 @@ def objective(
 
 def world_losses(
     model: Model,
-    start: State,
+    start: LatentState,
     obs: Mapping[str, jax.Array],
     actions: Mapping[str, jax.Array],
     key: jax.Array,
     options: DreamerOptions,
-) -> tuple[State, Arrays, Arrays]:
+) -> tuple[LatentState, Arrays, Arrays]:
     """The states of the sequences, with reconstruction, reward, continuation and latent losses (B, T), and metrics."""
     rssm = model.rssm
     tokens = model.encoder(obs)
@@ -103,7 +103,7 @@ def world_losses(
 
 
 def imagination_losses(
-    model: Model, slow_critic: TwoHotHead, norms: Norms, states: State, key: jax.Array, options: DreamerOptions
+    model: Model, slow_critic: TwoHotHead, norms: Norms, states: LatentState, key: jax.Array, options: DreamerOptions
 ) -> tuple[Arrays, jax.Array, Norms, Arrays]:
     """Actor and critic losses (B, K) on sequences imagined from the last K = `imag_last` states (all T if 0).
 
@@ -182,7 +182,7 @@ def replay_value_loss(
     model: Model,
     slow_critic: TwoHotHead,
     value_norm: Normaliser,
-    states: State,
+    states: LatentState,
     obs: Mapping[str, jax.Array],
     bootstrap: jax.Array,
     options: DreamerOptions,

@@ -8,7 +8,7 @@ import optax
 
 from dreamfleet.agent.dreamer.learning import Learning, TrainCarry, split_context
 from dreamfleet.agent.dreamer.model import Model
-from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.objective import Arrays, objective
 from dreamfleet.agent.dreamer.spaces import flatten
 from dreamfleet.options.dreamer import DreamerOptions
@@ -55,7 +55,9 @@ def gradient_norms(model: Model, *inputs) -> Arrays:
     }
 
 
-def open_loop(model: Model, start: State, obs: Mapping[str, jax.Array], actions: Arrays, key: jax.Array) -> Arrays:
+def open_loop(
+    model: Model, start: LatentState, obs: Mapping[str, jax.Array], actions: Arrays, key: jax.Array
+) -> Arrays:
     """Predictions that see the first half of each sequence and only the actions of the second.
 
     For images a video (T, 3 H, B W, C) of truth, prediction and error; for all observations the mean error of the

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dreamfleet.agent.dreamer.networks.transforms import symlog
+from dreamfleet.base.dimensions import IMAGE_FACTOR
 from dreamfleet.errors import ConfigError
 
 NOT_OBSERVED = ("reward", "is_first", "is_last", "is_terminal")
 MAX_CLASSES = 1024  # integers with a wider range are numbers rather than classes
-IMAGE_FACTOR = 16  # what the encoder shrinks an image by
 
 
 @dataclasses.dataclass(frozen=True)

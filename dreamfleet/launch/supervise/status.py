@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+from dreamfleet.base.files import replace_file
 from dreamfleet.launch.supervise.role_record import RoleRecord
 
 
@@ -20,9 +21,7 @@ def make_status(state: str, roles: list[RoleRecord]) -> dict:
 
 def write_status(logdir: Path, status: dict) -> None:
     """Replaces the file as a whole, so that a reader never sees half of it."""
-    temporary = logdir / f".status.json.{os.getpid()}"
-    temporary.write_text(json.dumps(status, indent=1))
-    temporary.replace(logdir / "status.json")
+    replace_file(logdir / "status.json", json.dumps(status, indent=1))
 
 
 def read_status(logdir: Path | str) -> dict:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import elements
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, Closed, NoSpace, ReplayError
-from dreamfleet.options import Args, RoleOptions, read_args
+from dreamfleet.errors import BadRequest, Closed, NeedsRows, NoSpace, ReplayError
+from dreamfleet.options.roles import sequence_length, with_defaults
 from dreamfleet.replay import Batch, Limiter, Replay, Store
-from dreamfleet.replay.references import References, reader_place
+from dreamfleet.replay.references import reader_place, reference_batches
 from dreamfleet.roles.replay.counts import Counts, CountsFile, Mark, make_note, read_note
 from dreamfleet.roles.replay.sent_batches import SentBatches
 from dreamfleet.roles.reports import RoleReports
@@ -30,21 +31,21 @@ def parallel_replay(
     make_replay_train: bytes | Callable,
     make_replay_eval: bytes | Callable,
     make_stream: bytes | Callable,
-    args: Args,
+    args: elements.Config,
 ) -> None:
     """Serves the training and the evaluation replay until the process is asked to stop."""
-    options = read_args(args)
+    args = with_defaults(args)
     role = ReplayRole(
-        load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), options
+        load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), args
     )
-    role.restore(Checkpoints(options.logdir))
-    server = serve(options, "replay")
+    role.restore(Checkpoints(args.logdir))
+    server = serve(args, "replay")
     for method, fn in role.methods().items():
         server.bind(method, fn, takes_meta=True)
-    reports = RoleReports(options, "replay", "replay")
+    reports = RoleReports(args, "replay", "replay")
     with lifecycle.on_stop(role.limiter.close), server:
         lifecycle.set_state("running")
-        while not lifecycle.wait_stop(options.log_every):
+        while not lifecycle.wait_stop(args.log_every):
             reports.send({**role.stats(), **server.stats()})
     reports.close()
     role.close()
@@ -56,14 +57,14 @@ class ReplayRole:
     A step is one committed training row. Report and eval batches never count as samples.
     """
 
-    def __init__(self, train: Replay, evaluation: Replay, make_stream: Callable, options: RoleOptions):
+    def __init__(self, train: Replay, evaluation: Replay, make_stream: Callable, args: elements.Config):
         self._replays: dict[str, Any] = {"train": train, "report": train, "eval": evaluation}
         self._streams: dict[tuple[str, bool], Iterator[Batch]] = {}  # by mode, and whether they are of references
         self._make_stream = make_stream
         self._sent = {mode: SentBatches() for mode in MODES}
-        self._batch_size = options.batch_size
-        self._logdir, self._keep, self._is_joined = options.logdir, options.keep, options.is_joined
-        self._file = CountsFile(Path(options.logdir) / "replay" / "counts")
+        self._batch_size = args.batch_size
+        self._logdir, self._keep, self._is_joined = args.logdir, args.keep, args.is_joined
+        self._file = CountsFile(Path(args.logdir) / "replay" / "counts")
         kept = self._file.read()
         self._mark = Mark(kept.actor, kept.sequence)  # the last batch that was committed
         self._marks: dict[str, Mark] = dict.fromkeys(("train", "eval"), self._mark)
@@ -78,10 +79,10 @@ class ReplayRole:
         self._without_references: set[str] = set()  # modes whose streams look at more than step ids
         self.limiter = Limiter(
             lambda: len(train),
-            train_ratio=options.train_ratio,
-            batch_size=options.batch_size,
-            batch_length=options.batch_length,
-            length=options.sequence_length,
+            train_ratio=args.train_ratio,
+            batch_size=args.batch_size,
+            batch_length=args.batch_length,
+            length=sequence_length(args),
             inserts=kept.inserts,
             samples=kept.samples,
         )
@@ -220,15 +221,16 @@ class ReplayRole:
                 place = {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
                 self._referred += 1
                 return batch, place
-            except (KeyError, AttributeError, TypeError):
-                log.info("the stream needs to see rows: they are sent to the learner, although it could map them")
+            except NeedsRows as reason:
+                log.info("rows are sent to the learner, although it could map them: %s", reason)
                 self._without_references.add(mode)
         return next(self._stream(mode, is_near=False)), {}
 
     def _stream(self, mode: str, is_near: bool) -> Iterator[Batch]:
         if (mode, is_near) not in self._streams:
             replay = self._replays[mode]
-            self._streams[mode, is_near] = iter(self._make_stream(References(replay) if is_near else replay, mode))
+            make = functools.partial(reference_batches, self._make_stream) if is_near else self._make_stream
+            self._streams[mode, is_near] = iter(make(replay, mode))
         return self._streams[mode, is_near]
 
     def _wait_batch(self, mode: str, timeout_s: float | None) -> bool:

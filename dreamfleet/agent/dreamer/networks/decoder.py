@@ -14,9 +14,10 @@ from dreamfleet.agent.dreamer.networks.encoder import DEPTH_FACTORS
 from dreamfleet.agent.dreamer.networks.heads import ClassesOut
 from dreamfleet.agent.dreamer.networks.images import UpConv, depth_to_space, space_to_depth
 from dreamfleet.agent.dreamer.networks.layers import MLP, BlockLinear, Dense, Linear, RMSNorm
-from dreamfleet.agent.dreamer.networks.rssm import State
+from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.networks.transforms import symexp
-from dreamfleet.agent.dreamer.spaces import IMAGE_FACTOR, Field, image_fields, vector_fields
+from dreamfleet.agent.dreamer.spaces import Field, image_fields, vector_fields
+from dreamfleet.base.dimensions import IMAGE_FACTOR
 
 
 class UpLayer(eqx.Module):
@@ -113,7 +114,7 @@ class Decoder(eqx.Module):
             size = self.image_fields[0].shape[:2]
             self.images = ImageDecoder(image_key, size, channels, deter, stoch, depth, units, blocks)
 
-    def losses(self, state: State, obs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def losses(self, state: LatentState, obs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The reconstruction loss of every observation, with the batch shape of the state."""
         batch = state.deter.shape[:-1]
         outputs, cells = self._decode(state)
@@ -129,7 +130,7 @@ class Decoder(eqx.Module):
             losses[field.key] = jnp.square(cells[field.key] - target).sum((1, 2, 3))
         return {key: loss.reshape(batch) for key, loss in losses.items()}
 
-    def predict(self, state: State) -> dict[str, jax.Array]:
+    def predict(self, state: LatentState) -> dict[str, jax.Array]:
         """The most likely observations: images in [0, 1], numbers in their own scale, classes as probabilities."""
         batch = state.deter.shape[:-1]
         outputs, cells = self._decode(state)
@@ -144,7 +145,7 @@ class Decoder(eqx.Module):
             result[field.key] = depth_to_space(cells[field.key]).reshape(*batch, *field.shape)
         return result
 
-    def _decode(self, state: State) -> tuple[dict, dict[str, jax.Array]]:
+    def _decode(self, state: LatentState) -> tuple[dict, dict[str, jax.Array]]:
         """Outputs of the vector fields and, in space-to-depth form, of the image fields, for all states in a row."""
         deter, stoch = (x.reshape(-1, x.shape[-1]) for x in (state.deter, state.stoch))
         outputs = {}

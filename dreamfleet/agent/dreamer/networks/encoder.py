@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from dreamfleet.agent.dreamer.networks.images import ConvPool
 from dreamfleet.agent.dreamer.networks.layers import MLP, RMSNorm
-from dreamfleet.agent.dreamer.spaces import IMAGE_FACTOR, Field, flatten, image_fields, vector_fields
+from dreamfleet.agent.dreamer.spaces import Field, flatten, image_fields, vector_fields
+from dreamfleet.base.dimensions import IMAGE_FACTOR
 
 DEPTH_FACTORS = (2, 3, 4, 4)
 

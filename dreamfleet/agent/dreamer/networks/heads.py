@@ -80,7 +80,7 @@ class NumbersOut(eqx.Module):
         return BoundedNormal(self.mean(x).reshape(shape), self.std(x).reshape(shape), len(self.shape))
 
 
-class Actor(eqx.Module):
+class PolicyHead(eqx.Module):
     """The policy: one distribution for every action."""
 
     mlp: MLP

@@ -12,7 +12,7 @@ OBSERVE_UNROLL = 4
 LOOP_ROWS = 128  # from this many rows on, a product for each block is faster on CPU than a batched one
 
 
-class State(eqx.Module):
+class LatentState(eqx.Module):
     """The state of a sequence: `deter` (..., D) and `stoch`, flat one-hot vectors (..., S * C)."""
 
     deter: jax.Array
@@ -79,9 +79,9 @@ class RSSM(eqx.Module):
         self.deter, self.stoch, self.classes, self.blocks = deter, stoch, classes, blocks
         self.unimix, self.dtype = unimix, dtype
 
-    def initial(self, batch: tuple[int, ...]) -> State:
+    def initial(self, batch: tuple[int, ...]) -> LatentState:
         zeros = jnp.zeros((*batch, self.deter), self.dtype)
-        return State(zeros, jnp.zeros((*batch, self.stoch * self.classes), self.dtype))
+        return LatentState(zeros, jnp.zeros((*batch, self.stoch * self.classes), self.dtype))
 
     def latent(self, logits: jax.Array) -> Categorical:
         """The categoricals of flat logits."""
@@ -105,8 +105,8 @@ class RSSM(eqx.Module):
         return self.prior_logits(deter)
 
     def observe(
-        self, state: State, tokens: jax.Array, actions: jax.Array, is_first: jax.Array, noise: jax.Array
-    ) -> tuple[State, jax.Array]:
+        self, state: LatentState, tokens: jax.Array, actions: jax.Array, is_first: jax.Array, noise: jax.Array
+    ) -> tuple[LatentState, jax.Array]:
         """States (B, T, ...) and posterior logits (B, T, S * C) of a sequence.
 
         `actions` are the flat previous ones; at `is_first` they and the state before are zeroed. `noise` is uniform
@@ -141,21 +141,21 @@ class RSSM(eqx.Module):
             for i, norm in enumerate(posterior_norms):
                 x = jax.nn.silu(norm(apply(f"posterior{i}", x) if i else x))
             logits = apply("logits", x)
-            state = State(deter, self.draw(logits, noise))
+            state = LatentState(deter, self.draw(logits, noise))
             return state, (state, logits)
 
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), (keep, action_hidden, token_hidden, noise))
         _, outputs = scan_late(step, layers, norms, state, inputs, min(OBSERVE_UNROLL, is_first.shape[1]))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), outputs)
 
-    def predict(self, state: State, actions: jax.Array, noise: jax.Array) -> State:
+    def predict(self, state: LatentState, actions: jax.Array, noise: jax.Array) -> LatentState:
         """The states (B, T, ...) that are expected to follow, given only the flat actions (B, T, A)."""
 
         def step(state, inputs):
             action_hidden, noise = inputs
             hidden = [self.deter_in(state.deter), self.stoch_in(state.stoch), action_hidden]
             deter = self.core(state.deter, jnp.concatenate(hidden, -1))
-            state = State(deter, self.draw(self.prior_of(deter), noise))
+            state = LatentState(deter, self.draw(self.prior_of(deter), noise))
             return state, state
 
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), (self.embed_actions(actions), noise))

@@ -1,4 +1,4 @@
-"""Films of a trained agent: its episodes, and what it makes of them in its report, such as open-loop dreams."""
+"""Videos of a trained agent: its episodes, and those in its report, such as open-loop predictions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -6,25 +6,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch
+from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.envs.rendering import FRAME
 from dreamfleet.results.rollout import Rollout
-from dreamfleet.results.video import Video
+from dreamfleet.results.video import VideoWriter
 
-STEP_ID_BYTES = 20
 CHANNELS = (1, 3)
 
 
-class Filmed(NamedTuple):
-    """An episode that was filmed, as far as the limit on frames allowed."""
+class Recording(NamedTuple):
+    """An episode and its video, which the limit on frames may have cut."""
 
-    video: Video
+    video: VideoWriter
     score: float
     length: int
 
 
-def film_episodes(
-    rollout: Rollout, episodes: int, make_video: Callable[[int], Video], max_frames: int
-) -> Iterator[Filmed]:
+def record_episodes(
+    rollout: Rollout, episodes: int, make_video: Callable[[int], VideoWriter], max_frames: int
+) -> Iterator[Recording]:
     """Plays in the rollout's one environment, whose observations have a frame, and yields each episode at its end."""
     assert len(rollout.env_ids) == 1, rollout.env_ids
     steps = rollout.steps()
@@ -39,10 +39,10 @@ def film_episodes(
                     video.add(rows[FRAME][0])
                 if rows["is_last"][0]:
                     break
-        yield Filmed(video, score, length)
+        yield Recording(video, score, length)
 
 
-def film_report(agent: Agent, rollout: Rollout, length: int) -> dict[str, np.ndarray]:
+def report_videos(agent: Agent, rollout: Rollout, length: int) -> dict[str, np.ndarray]:
     """The videos (T, H, W, 3) in the agent's report on the first `length` steps of each environment."""
     batch = next(iter(agent.stream(iter([_sequences(rollout, length)]))))
     _, metrics = agent.report(agent.init_report(len(rollout.env_ids)), batch)

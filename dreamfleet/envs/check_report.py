@@ -13,7 +13,7 @@ class Finding(NamedTuple):
     message: str
 
 
-class Report:
+class CheckReport:
     """Collects findings; of several with the same `check` and `about`, the first is kept with a count."""
 
     def __init__(self):

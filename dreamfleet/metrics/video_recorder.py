@@ -3,7 +3,7 @@
 import numpy as np
 
 
-class Film:
+class VideoRecorder:
     """Follows one environment, and keeps the first `max_frames` frames of an episode every `every_s` seconds."""
 
     def __init__(self, every_s: float, max_frames: int):
