@@ -6,6 +6,7 @@ import time
 import elements
 
 from dreamfleet.errors import DreamfleetError
+from dreamfleet.roles.protocol import ADD
 from dreamfleet.roles.wiring import connect
 
 
@@ -33,7 +34,7 @@ class RoleReports:
         usage = self._usage.stats() if self._usage else {}
         metrics = {f"{self._prefix}/{k}": v for k, v in {**stats, **_prefixed("usage", usage)}.items()}
         with contextlib.suppress(DreamfleetError):  # away or behind: these figures are not worth waiting for
-            self._client.call("add", metrics, deadline_s=0.0)
+            self._client.call(ADD, metrics, deadline_s=0.0)
 
     def close(self) -> None:
         if self._client:

@@ -1,6 +1,6 @@
 """How roles reach each other: servers and clients from the run's arguments, and factories sent between processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import cloudpickle
@@ -34,9 +34,15 @@ class Caller(Protocol):
     def close(self) -> None: ...
 
 
-def serve(args: elements.Config, role: str) -> rpc.Server:
-    """A server, not yet started, at the role's address."""
-    return rpc.make_server(args[f"{role}_addr"], role, transport=args.transport, key_file=key_file(args))
+Handler = Callable[[Any, dict], Any]  # of data and metadata; returns data or an `rpc.Reply`
+
+
+def serve(args: elements.Config, role: str, methods: Mapping[str, Handler]) -> rpc.Server:
+    """A server, not yet started, that answers to the methods at the role's address."""
+    server = rpc.make_server(args[f"{role}_addr"], role, transport=args.transport, key_file=key_file(args))
+    for method, handle in methods.items():
+        server.bind(method, handle, takes_meta=True)
+    return server
 
 
 def connect(

@@ -6,22 +6,12 @@ import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+from dreamfleet.roles.protocol import BatchMark
 
 _SLOT_BYTES = 128
 _FORMAT = struct.Struct("<QQQ32sQ")  # version, inserts, samples, actor, sequence; a crc32 follows
 _NOTE = struct.Struct("<Q32sQ")  # inserts, actor, sequence
-
-
-class Mark(NamedTuple):
-    """The actor's name for a batch: its incarnation, which may be empty, and a number that counts up."""
-
-    actor: str = ""
-    sequence: int = 0
-
-    def covers(self, other: "Mark") -> bool:
-        """Whether the other batch was there when this one came."""
-        return bool(other.actor) and other.actor == self.actor and other.sequence <= self.sequence
 
 
 @dataclass
@@ -34,17 +24,17 @@ class Counts:
     sequence: int = 0
 
 
-def make_note(inserts: int, mark: Mark) -> bytes:
+def make_note(inserts: int, mark: BatchMark) -> bytes:
     """What a store commits together with the rows of a batch."""
     return _NOTE.pack(inserts, mark.actor.encode()[:32], mark.sequence)
 
 
-def read_note(note: bytes) -> tuple[int, Mark]:
+def read_note(note: bytes) -> tuple[int, BatchMark]:
     """The inserts and the mark of the last batch that a store committed."""
     if len(note) != _NOTE.size:
-        return 0, Mark()
+        return 0, BatchMark()
     inserts, actor, sequence = _NOTE.unpack(note)
-    return inserts, Mark(actor.rstrip(b"\0").decode(), sequence)
+    return inserts, BatchMark(actor.rstrip(b"\0").decode(), sequence)
 
 
 class CountsFile:
