@@ -28,7 +28,7 @@ class BatchStreams:
     def next(self, mode: str, reader: ReaderPlace | None) -> tuple[Batch, SegmentPlaces | None]:
         """A batch of rows; or one of references, with where they are to be found."""
         replay = self._buffers[mode].references
-        if replay and mode not in self._needs_rows and _is_near(reader):
+        if replay is not None and mode not in self._needs_rows and _is_near(reader):
             try:
                 batch = self._advance(mode, is_near=True)
             except NeedsRows as reason:
@@ -56,7 +56,7 @@ class BatchStreams:
 
     def _open(self, mode: str, is_near: bool) -> Iterator[Batch]:
         buffer = self._buffers[mode]
-        if is_near and buffer.references:
+        if is_near and buffer.references is not None:
             return reference_batches(self._make_stream, buffer.references, mode)
         return iter(self._make_stream(buffer.replay, mode))
 

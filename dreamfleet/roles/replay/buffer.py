@@ -9,7 +9,10 @@ from dreamfleet.roles.replay.rows import Rows
 
 
 class Buffer:
-    """A replay and its optional abilities, which are looked up once: it takes long."""
+    """A replay and its optional abilities, which are looked up once: it takes long.
+
+    They are the replay itself, which is false in a condition while it is empty.
+    """
 
     def __init__(self, replay: Replay):
         self.replay = replay
@@ -24,19 +27,19 @@ class Buffer:
     @property
     def capacity(self) -> int:
         """In steps, as far as the replay knows: 0 else."""
-        return self._sized.capacity if self._sized else 0
+        return int(self._sized.capacity or 0) if self._sized is not None else 0
 
     @property
     def note(self) -> bytes | None:
         """What was committed with the last rows, by a replay that keeps notes."""
-        return self._notes.note if self._notes else None
+        return self._notes.note if self._notes is not None else None
 
     def insert(self, rows: Rows, note: bytes) -> None:
         """Adds rows in order, together with the note where the replay keeps notes."""
         try:
-            if self._notes:
+            if self._notes is not None:
                 self._notes.add_many(rows.batch, rows.env_ids, note)
-            elif self._many:
+            elif self._many is not None:
                 for turn in rows.turns():
                     self._many.add_many(turn.batch, turn.env_ids)
             else:
