@@ -1,5 +1,6 @@
 """The environment worker: steps K environments and asks the actor for their next actions, one message for all."""
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,22 +32,20 @@ def env_worker(
     args = with_defaults(args)
     name = f"env{env_ids[0]}"
     actor = connect(args, "actor", name, max_inflight=1, threaded=False)
-    reports = RoleReports(args, name, "env") if 0 in env_ids else None
     worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, args.act_timeout, args.env_timeout)
-    with lifecycle.on_stop(actor.close):
+    reports = RoleReports(args, name, "env", is_on=0 in env_ids)  # one worker speaks for all
+    with (
+        lifecycle.on_stop(actor.close),
+        contextlib.closing(reports),
+        contextlib.closing(worker),
+        contextlib.suppress(Closed),  # asked to stop while waiting for the actor
+    ):
         lifecycle.set_state("running")
-        try:
-            while not lifecycle.stopping():
-                worker.step()
-                lifecycle.beat()
-                if reports and reports.is_due():
-                    reports.send(worker.stats())
-        except Closed:
-            pass  # asked to stop while waiting for the actor
-        finally:
-            worker.close()
-            if reports:
-                reports.close()
+        while not lifecycle.stopping():
+            worker.step()
+            lifecycle.beat()
+            if reports.is_due():
+                reports.send(worker.stats())
 
 
 class EnvWorker:

@@ -14,7 +14,7 @@ from dreamfleet.errors import BadRequest
 
 Check = Callable[[Any], Any]  # gives the value in its own type, or raises `Unfit`
 
-MOST = 2**63 - 1  # of whole numbers
+MOST = 2**48 - 1  # of whole numbers: more than any run counts, and its product with a batch size fits 64 bits
 
 
 class Unfit(ValueError):
@@ -62,7 +62,7 @@ def whole(least: int) -> Check:
     def check(value: Any) -> int:
         value = _unpacked(value)
         if type(value) is not int or not least <= value <= MOST:
-            raise Unfit(f"a whole number from {least} to 2**63 - 1")
+            raise Unfit(f"a whole number from {least} to {MOST}")
         return value
 
     return check

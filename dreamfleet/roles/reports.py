@@ -13,9 +13,9 @@ from dreamfleet.roles.wiring import connect
 class RoleReports:
     """Sends a role's statistics every `log_every` seconds; a logger that is away never holds the role up."""
 
-    def __init__(self, args: elements.Config, name: str, prefix: str):
+    def __init__(self, args: elements.Config, name: str, prefix: str, is_on: bool = True):
         # A replay that joins from elsewhere need not know where the logger is.
-        has_logger = "{auto}" not in args.logger_addr
+        has_logger = is_on and "{auto}" not in args.logger_addr
         self._client = connect(args, "logger", f"{name}-reports", max_inflight=4) if has_logger else None
         self._prefix = prefix
         self._every_s = args.log_every
@@ -24,7 +24,7 @@ class RoleReports:
         self._usage = elements.Usage(**usage) if any(usage.values()) else None
 
     def is_due(self) -> bool:
-        return time.monotonic() >= self._next
+        return self._client is not None and time.monotonic() >= self._next
 
     def send(self, stats: dict) -> None:
         """Sends `stats` under the role's prefix, with the process's own use of resources."""

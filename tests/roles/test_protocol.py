@@ -40,7 +40,7 @@ MESSAGES = [
     protocol.LoggerCounts(8),
 ]
 WRONG = {  # by the type of a good value
-    int: [-2, 1.5, "3", True, 2**63, np.zeros(2, int), None],
+    int: [-2, 1.5, "3", True, 2**48, np.zeros(2, int), None],
     float: [-0.1, float("nan"), float("inf"), "1", True],
     bool: [1, "yes", np.zeros(1, bool), None],
     str: [3, b"x", "x" * 300, None],

@@ -80,7 +80,15 @@ class Requests:
         number = next(self._numbers)
         # All before those that are under way were answered. Replay knows from this which batches to keep.
         received = number - len(self._pending) - 1
-        request = SampleRequest(self._wait_s, self._learner, number, received, updates, again, reader)
+        request = SampleRequest(
+            wait_s=self._wait_s,
+            learner=self._learner,
+            number=number,
+            received=received,
+            updates=updates,
+            again=again,
+            reader=reader,
+        )
         self._pending.append(self._replay.call(self._method, meta=request.to_meta(), repeat=True))
 
     def receive(self) -> tuple[Batch, SampleInfo] | None:
