@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import dreamfleet
 from dreamfleet import rpc
@@ -47,6 +50,9 @@ WRONG = {  # by the type of a good value
     dict: [[], {"a": 1}, {1: "a"}],
     Message: [3, "x", []],
 }
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+ARRAYS = arrays(st.sampled_from([bool, np.uint8, np.int64, np.float32]), st.sampled_from([(), (1,), (2, 3)]))
+TREES = st.recursive(LEAVES | ARRAYS, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(), x, max_size=3))
 FIELDS = [(message, field.name) for message in MESSAGES for field in dataclasses.fields(message)]
 ROOT = Path(dreamfleet.__file__).parent
 SOURCES = sorted({*(ROOT / "roles").rglob("*.py"), ROOT / "launch" / "serial.py"} - {Path(protocol.__file__)})
@@ -89,6 +95,18 @@ def test_what_a_field_does_not_take_is_refused_by_name(message, name):
         else:
             assert str(caught.value).startswith(f"'{name}' of {type(message).__name__} is ")
             assert repr(wrong)[:10] in str(caught.value) and ", expected " in str(caught.value)
+
+
+@given(st.data())
+def test_whatever_a_peer_sends_is_read_or_refused(data):
+    message = data.draw(st.sampled_from(MESSAGES))
+    names = [field.name for field in dataclasses.fields(message)]
+    meta = data.draw(st.dictionaries(st.sampled_from(names), TREES))
+    try:
+        read = type(message).from_meta({**message.to_meta(), **meta})
+    except BadRequest:
+        return
+    assert type(message).from_meta(read.to_meta()) == read
 
 
 @pytest.mark.parametrize("meta", [None, [], "text", 3, np.zeros(3)])

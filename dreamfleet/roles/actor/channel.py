@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
-from dreamfleet.errors import Closed, DreamfleetError
+from dreamfleet.errors import Closed
 from dreamfleet.roles.actor.transitions import join_rows
 from dreamfleet.roles.protocol import ENV_ID
 from dreamfleet.roles.wiring import Caller
@@ -132,12 +132,3 @@ class Channel:
         with self._changed:
             self._unacknowledged -= count
             self._changed.notify_all()
-
-
-def error_of(future: rpc.Future) -> DreamfleetError | None:
-    """The error of a future that is done, if it has one."""
-    try:
-        future.result()
-    except DreamfleetError as error:
-        return error
-    return None

@@ -9,9 +9,9 @@ import elements
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
-from dreamfleet.errors import Closed
+from dreamfleet.errors import Closed, DreamfleetError
 from dreamfleet.roles.actor import transitions
-from dreamfleet.roles.actor.channel import Channel, error_of
+from dreamfleet.roles.actor.channel import Channel
 from dreamfleet.roles.protocol import ADD_BATCH, ENV_ID, IS_EVAL, TRAN, BatchMark, LogPosition, ReplayCounts
 from dreamfleet.roles.wiring import Caller
 
@@ -96,12 +96,15 @@ class TransitionSender:
         return BatchMark(self._incarnation, self._sequence).to_meta()
 
     def _on_acknowledged(self, future: rpc.Future) -> None:
-        if error := error_of(future):
-            if not isinstance(error, Closed):
-                self._on_failure(error)
+        try:
+            future.result()
+            self._step = ReplayCounts.from_meta(future.meta).inserts
+        except Closed:
             return
-        self._step = ReplayCounts.from_meta(future.meta).inserts
-        lifecycle.set_state("running")
+        except DreamfleetError as error:
+            self._on_failure(error)
+        else:
+            lifecycle.set_state("running")
 
     def _send_logger(self, transition: Batch) -> None:
         is_eval, first = bool(transition[IS_EVAL][0]), int(transition[ENV_ID].min())
@@ -118,11 +121,14 @@ class TransitionSender:
         return LogPosition(self._step, has_gap).to_meta()
 
     def _on_logged(self, future: rpc.Future) -> None:
-        error = error_of(future)
-        if error is None:
-            self._is_logger_away = False
-        elif not isinstance(error, Closed):
+        try:
+            future.result()
+        except Closed:
+            return
+        except DreamfleetError as error:
             self._on_logger_lost(str(error))
+        else:
+            self._is_logger_away = False
 
     def _on_logger_lost(self, reason: str) -> None:
         self._has_gap = True

@@ -178,18 +178,26 @@ def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, si
     assert not failures
 
 
-def test_refusal_by_replay_is_a_failure(tmp_path, addr):
+def fail(data):
+    raise ValueError("not these rows")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (fail, "not these rows"),
+        (lambda data: rpc.Reply({}, {"inserts": -1}), "'inserts' of ReplayCounts is -1, expected"),
+    ],
+)
+def test_a_bad_answer_of_replay_is_a_failure(tmp_path, addr, answer, message):
     failures = []
     server = rpc.make_server(addr, "replay")
-
-    def refuse(data):
-        raise ValueError("not these rows")
-
-    server.bind("add_batch", refuse)
+    server.bind("add_batch", answer)
     server.bind("tran", lambda data: {})
     with server, rpc.make_client(addr, "actor", peer="replay") as client:
         sender = TransitionSender(client, client, with_defaults(make_args(tmp_path)), failures.append)
         sender.send(make_batch(0))
         eventually(lambda: failures, "the failure")
-        sender.close()
-    assert "not these rows" in str(failures[0])
+        sender.drain(DEADLINE_S)
+        assert sender.unacknowledged == 0
+    assert message in str(failures[0])
