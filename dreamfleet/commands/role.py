@@ -82,6 +82,6 @@ def _set_key(args: argparse.Namespace, config: Any) -> None:
         os.environ[KEY_VARIABLE] = str(path)
     elif given:
         raise ConfigError("key", str(path), "is not a file", "copy run.key from the log directory of the run, mode 600")
-    elif config.run.transport == "zmq" and tcp:
+    elif config.run.transport != "portal" and tcp:
         reason = f"is missing, and {', '.join(tcp)} cannot be used without it"
         raise ConfigError("key", str(path), reason, "copy it from the log directory of the run and give --key FILE")

@@ -77,7 +77,7 @@ NOT_NEGATIVE = (
 AGENT_SECTIONS = ("dreamer.", "jax.")  # no number in them can be negative
 CHOICES = {
     "run.mode": ("parallel", "serial"),
-    "run.transport": ("zmq", "portal"),
+    "run.transport": ("auto", "zmq", "portal"),
     "replay.storage": ("disk", "ram"),
     "env.atari.actions": ("full", "needed"),
     "env.atari.lives": ("unused", "discount", "reset"),

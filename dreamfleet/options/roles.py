@@ -13,7 +13,7 @@ DEFAULTS = {
     "steps": 0,
     "action_repeat": 1,  # frames that the environment takes in one step
     "duration": 0.0,
-    "transport": "zmq",
+    "transport": "auto",
     "portal_meta": False,
     "is_joined": False,  # the role was started apart from its fleet, with a log directory of its own
     "train_ratio": 32.0,
