@@ -3,7 +3,7 @@ BIN := .venv/bin
 # The tests of a file share what they compile, so a file stays in one process; more processes only compile the same again.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
-.PHONY: demo venv test test-all check lint types bench clean
+.PHONY: demo venv test test-all check lint types docs bench clean
 
 demo: venv
 	$(BIN)/dreamfleet train --preset tiny cartpole --duration 840 --logdir logdir/demo
@@ -29,6 +29,9 @@ lint: venv
 
 types: venv
 	$(BIN)/pyright
+
+docs: venv
+	$(BIN)/python -c 'from dreamfleet.options.help import option_page; print(option_page(), end="")' > docs/options.md
 
 bench: venv
 	$(BIN)/python -m benchmarks.transport --json transport.json

@@ -79,10 +79,10 @@ def measure_agent(size: str, kind: str, cache: str, repeats: int) -> dict[str, f
     import numpy as np
 
     from dreamfleet.agent.dreamer import Dreamer
-    from dreamfleet.options import agent_settings, load_config
+    from dreamfleet.options import agent_options, load_options
 
     options = {"dreamer.size": size, "batch_size": BATCH, "batch_length": LENGTH, "jax.cache": cache}
-    config = agent_settings(load_config(options))
+    config = agent_options(load_options(options))
     spaces = {"vector": elements.Space(np.float32, (24,)), "image": elements.Space(np.uint8, (64, 64, 3))}
     flags = {key: elements.Space(bool) for key in ("is_first", "is_last", "is_terminal")}
     obs_space = {kind: spaces[kind], "reward": elements.Space(np.float32), **flags}

@@ -23,7 +23,7 @@ from benchmarks.chunk_replay import ChunkReplay
 from benchmarks.report import Case, finish, parse_args
 from dreamfleet import rpc
 from dreamfleet.launch.combined import KEEP_MEMORY, ONE_THREAD
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import read_args
 from dreamfleet.replay import Selection, Store, consecutive_batches
 from dreamfleet.roles.learner.batches import remote_batches
 from dreamfleet.roles.replay.role import ReplayRole
@@ -285,7 +285,7 @@ def serve(addr: str, directory: str) -> None:
     options = {"logdir": directory, "batch_size": BATCH, "batch_length": LENGTH - 1, "train_ratio": 0.0}
     import elements
 
-    role = ReplayRole(replay, replay, make_stream, with_defaults(elements.Config(options)))
+    role = ReplayRole(replay, replay, make_stream, read_args(elements.Config(options)))
     server = rpc.make_server(addr, "replay")
     for method, fn in role.methods().items():
         server.bind(method, fn, takes_meta=True)

@@ -11,17 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import elements
-
 from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.background import BackgroundRun
-from dreamfleet.launch.run import run_config
+from dreamfleet.launch.run import run_options
 from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.metrics.progress import Progress, read_progress
 from dreamfleet.metrics.reading import Series, make_series, read_series
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options import check_config, check_resume, load_config
+from dreamfleet.options import Options, check_options, check_resume, load_options
 
 STOP_S = 90.0  # for an orderly stop, with its checkpoint
 KILL_S = 10.0  # for the end after it took too long
@@ -33,7 +31,7 @@ def train(
     *,
     preset: str | Sequence[str] = (),
     agent: str | Callable | None = None,
-    **config: Any,
+    **options: Any,
 ) -> "Run":
     """Starts a run, or resumes the one in `logdir`, in the background.
 
@@ -41,13 +39,13 @@ def train(
       task: what `--task` takes, or a class or function that makes an environment, wherever it is defined.
       preset: name or names of presets.
       agent: what `--agent` takes, or a class of an agent.
-      config: options, by section (`run={"envs": 4}`), by dotted key (`**{"run.envs": 4}`) or short (`envs=4`).
+      options: by section (`run={"envs": 4}`), by dotted key (`**{"run.envs": 4}`) or short (`envs=4`).
     """
     named, made = _split({"task": task, "agent": agent})
-    settings = load_config({**config, **named}, [preset] if isinstance(preset, str) else preset)
-    check_config(settings)
-    check_modules(settings, *(key for key in ("agent", "task") if key not in made))
-    check_resume(settings, settings.flat["logdir"])
+    settings = load_options({**options, **named}, [preset] if isinstance(preset, str) else preset)
+    check_options(settings)
+    check_modules(settings, *(key for key in ("agent", "task", "logger.outputs") if key not in made))
+    check_resume(settings)
     return Run(settings, made.get("task"), made.get("agent"))
 
 
@@ -57,12 +55,12 @@ class Run:
     Leaving it as a context, and the end of the script, stop it in order: there is a checkpoint to resume from.
     """
 
-    def __init__(self, config: elements.Config, task: Callable | None, agent: Callable | None):
-        self.config = config
-        self.logdir = Path(config.flat["logdir"])
+    def __init__(self, options: Options, task: Callable | None, agent: Callable | None):
+        self.options = options
+        self.logdir = Path(options.logdir)
         log_file = self.logdir / "logs" / "launcher.log"
         try:
-            self._background = BackgroundRun(log_file, run_config, config, task, agent)
+            self._background = BackgroundRun(log_file, run_options, options, task, agent)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             reason = f"cannot be sent to other processes ({error})"
             remedy = "create what cannot be pickled inside of it instead of using it from outside"
@@ -85,7 +83,7 @@ class Run:
         Raises what ended the run, with the first cause, if it failed. An interrupt ends the wait, not the run.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-        with Terminal(self.config.flat["run.steps"]) if show else contextlib.nullcontext() as terminal:
+        with Terminal(self.options.run.steps) if show else contextlib.nullcontext() as terminal:
             while not self._background.wait(min(REFRESH_S, deadline - time.monotonic())):
                 if terminal:
                     terminal.update(read_progress(self.logdir), self._fleet_status())
@@ -109,7 +107,7 @@ class Run:
     def status(self) -> dict[str, Any]:
         """What the run is doing: `state`, the numbers of its progress, and its `roles`."""
         fleet = self._fleet_status()
-        progress = read_progress(self.logdir) or Progress(total_steps=self.config.flat["run.steps"])
+        progress = read_progress(self.logdir) or Progress(total_steps=self.options.run.steps)
         return {"state": fleet["state"], **dataclasses.asdict(progress), "roles": fleet["roles"]}
 
     def scores(self, is_eval: bool = False) -> Series:
@@ -126,7 +124,7 @@ class Run:
         if background.wait(0.0):
             state = "failed" if background.error else "done"
         else:
-            state = "running" if self.config.flat["run.mode"] == "serial" else "starting"
+            state = "running" if self.options.run.mode == "serial" else "starting"
         with contextlib.suppress(OSError, ValueError):  # there is none yet
             status = read_status(self.logdir)
             if status["supervisor"] == background.pid:  # and not that of an earlier life
@@ -151,7 +149,7 @@ def _stop_all() -> None:
 
 
 def _split(given: dict[str, str | Callable | None]) -> tuple[dict[str, str], dict[str, Callable]]:
-    """The names to put into the config, and the callables among them that a name alone does not lead to."""
+    """The names to put into the options, and the callables among them that a name alone does not lead to."""
     named, made = {}, {}
     for key, value in given.items():
         if isinstance(value, str):
@@ -167,7 +165,7 @@ def _split(given: dict[str, str | Callable | None]) -> tuple[dict[str, str], dic
 
 
 def _label(value: Callable) -> str:
-    """A name for the config, of the form module:attr."""
+    """A name for the options, of the form module:attr."""
     path = getattr(value, "__qualname__", type(value).__name__).split(".")
     return f"{getattr(value, '__module__', None) or 'unknown'}:{'.'.join(filter(str.isidentifier, path)) or 'unnamed'}"
 

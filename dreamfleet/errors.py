@@ -1,7 +1,8 @@
 """Every error that a user or a peer can cause, in one tree.
 
 DreamfleetError
-├── ConfigError          a setting is wrong: key, value, reason, remedy
+├── ConfigError          an option is wrong: key, value, reason, remedy
+│   └── UnknownOption    there is no such option
 ├── EnvError             an environment broke its contract
 ├── ReplayError          a replay was asked for what it cannot give or hold
 │   ├── NoSpace          its disk is full; the same rows can be added once there is space again
@@ -29,7 +30,7 @@ class DreamfleetError(Exception):
 
 
 class ConfigError(DreamfleetError):
-    """A setting that cannot work, told as `key=value reason; remedy`."""
+    """An option that cannot work, told as `key=value reason; remedy`."""
 
     def __init__(self, key: str, value: object, reason: str, remedy: str):
         super().__init__(f"{key}={value!r} {reason}; {remedy}")
@@ -37,6 +38,17 @@ class ConfigError(DreamfleetError):
 
     def __reduce__(self):
         return type(self), (self.key, self.value, self.reason, self.remedy)
+
+
+class UnknownOption(ConfigError):
+    """An option that does not exist, told as `unknown option key; remedy`."""
+
+    def __init__(self, key: str, value: object, remedy: str):
+        super().__init__(key, value, "is unknown", remedy)
+        self.args = (f"unknown option {key}; {remedy}",)
+
+    def __reduce__(self):
+        return type(self), (self.key, self.value, self.remedy)
 
 
 class EnvError(DreamfleetError):

@@ -5,15 +5,14 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
-import elements
 import pytest
 from ruamel.yaml import YAML
 
 from dreamfleet.cli import COMMANDS, main
 from dreamfleet.errors import CheckpointError, ConfigError, RunFailed, RunRefused
-from dreamfleet.options import load_config, save_config
-from dreamfleet.options.load import load_defaults
+from dreamfleet.options import Options, flatten, load_options, save_options
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +40,7 @@ def free_addr():
 def launched(monkeypatch):
     """Records what would be launched: these tests are about what comes before and after."""
     calls = []
-    monkeypatch.setattr("dreamfleet.launch.run.run_config", calls.append)
+    monkeypatch.setattr("dreamfleet.launch.run.run_options", calls.append)
     record_role = lambda kind, config, **kwargs: calls.append((kind, config, kwargs))  # noqa: E731
     monkeypatch.setattr("dreamfleet.launch.run.run_role", record_role)
     return calls
@@ -71,7 +70,7 @@ def test_help_lists_the_commands(capsys):
 def test_train_help_shows_every_option(capsys):
     assert main(["train", "--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"--{key} " in text for key in load_defaults().flat)
+    assert all(f"--{key} " in text for key in flatten(Options()))
     assert "examples:" in text and "--dry-run" in text and "cartpole" in text
 
 
@@ -84,9 +83,9 @@ def test_role_help(capsys):
 def test_dry_run_prints_the_config_and_leaves_nothing(capsys, launched, logdir, tmp_path):
     argv = ["train", "--preset", "cartpole", "debug", "--steps", "1e4", "--run.agent_process", "False"]
     assert main([*argv, "--logdir", logdir, "--dry-run"]) == 0
-    printed = elements.Config(YAML(typ="safe").load(capsys.readouterr().out))
+    printed = YAML(typ="safe").load(capsys.readouterr().out)
     words = ["--steps", "1e4", "--run.agent_process", "False", "--logdir", logdir]
-    assert printed == load_config(words, ["cartpole", "debug"])
+    assert load_options(printed) == load_options(words, ["cartpole", "debug"])
     assert launched == [] and list(tmp_path.iterdir()) == []
 
 
@@ -104,16 +103,16 @@ def test_train_says_and_starts(capsys, launched, logdir):
     assert summary.count("\n") == 1 and summary.startswith("new run: ")
     for part in ("dummy_vector", "dreamfleet.agent.dreamer:Dreamer", "3 train, 1 eval", logdir):
         assert part in summary
-    save_config(config, logdir)  # as a run that has started does
+    save_options(config)  # as a run that has started does
     assert main([*argv, "--steps", "50"]) == 0
     assert capsys.readouterr().out.startswith("resuming: ")
 
 
 def test_resuming_with_other_settings_is_refused(refusal, logdir):
-    config = load_config({"logdir": logdir})
-    save_config(config, logdir)
+    config = load_options({"logdir": logdir})
+    save_options(config)
     assert "(batch_size: 16 -> 8); set these back" in refusal("train", "--logdir", logdir, "--batch_size", "8")
-    assert elements.Config.load(f"{logdir}/config.yaml") == config
+    assert load_options(YAML(typ="safe").load(Path(logdir, "config.yaml"))) == config
 
 
 def test_several_seeds(launched, logdir):
@@ -122,7 +121,7 @@ def test_several_seeds(launched, logdir):
 
 
 def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
-    save_config(load_config({"logdir": logdir, "seed": 2, "batch_size": 4}), f"{logdir}/seed_2")
+    save_options(load_options({"logdir": f"{logdir}/seed_2", "seed": 2, "batch_size": 4}))
     assert "batch_size: 4 -> 16" in refusal("train", "--logdir", logdir, "--seeds", "0", "2")
 
 
@@ -132,13 +131,13 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
         ([], "required: COMMAND"),
         (["tain"], "'tain'"),
         (["--task", "train"], "see `dreamfleet --help`"),
-        (["train", "--run.env", "8"], "run.env='8' is an unknown option; did you mean run.envs?"),
-        (["train", "--presets", "debug"], "did you mean preset?"),
-        (["train", "--dryrun"], "did you mean dry-run?"),
+        (["train", "--run.env", "8"], "unknown option --run.env; did you mean --run.envs?"),
+        (["train", "--presets", "debug"], "did you mean --preset?"),
+        (["train", "--dryrun"], "did you mean --dry-run?"),
         (["train", "--preset", "nope"], "preset='nope' is unknown; choose from debug"),
         (["train", "--preset"], "see `dreamfleet train --help`"),
         (["train", "--seeds", "a"], "'a'"),
-        (["train", "--seeds", "-1"], "seed=-1 is negative"),
+        (["train", "--seeds", "-1"], "seed=-1 must be at least 0"),
         (["train", "--seed", "0", "1"], "seed='0 1' has 2 values but takes one"),
         (["train", "--run.envs", "x"], "run.envs='x' is not a whole number"),
         (["train", "--replay.capacity", "5"], "replay.capacity=5 is below batch_size*length"),
@@ -193,7 +192,7 @@ def test_exit_codes(error, code, message, capsys, logdir, monkeypatch):
     def fail(config):
         raise error
 
-    monkeypatch.setattr("dreamfleet.launch.run.run_config", fail)
+    monkeypatch.setattr("dreamfleet.launch.run.run_options", fail)
     assert main(["train", "--logdir", logdir]) == code
     assert capsys.readouterr().err == message
 
@@ -239,4 +238,4 @@ def test_module_exits_with_the_code_and_no_traceback():
     command = [sys.executable, "-m", "dreamfleet", "train", "--run.env", "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: run.env='8' is an unknown option; did you mean run.envs?\n"
+    assert done.stderr == "error: unknown option --run.env; did you mean --run.envs?\n"

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from dreamfleet.options.resume import CHANGEABLE
 
 from dreamfleet.options.load import load_presets
-from dreamfleet.options.resume import CHANGEABLE
 from tests.documented import DOCS, find_undocumented, read_names
 from tests.fleet import DEADLINE_S, read_jsonl
 

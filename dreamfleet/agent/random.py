@@ -8,16 +8,17 @@ import elements
 import numpy as np
 
 from dreamfleet.agent.contract import Batch
+from dreamfleet.options import AgentOptions
 
 
 class RandomAgent:
     """Draws every action uniformly from its space (normally where the space is unbounded)."""
 
     def __init__(
-        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], config: elements.Config
+        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], options: AgentOptions
     ):
         self.obs_space = obs_space
-        self._rng = np.random.default_rng(config.get("seed", 0))
+        self._rng = np.random.default_rng(options.seed)
         self._samplers = {key: self._make_sampler(space) for key, space in act_space.items() if key != "reset"}
 
     def init_policy(self, batch_size: int) -> tuple:

@@ -4,15 +4,15 @@ import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Up to three of `names` that come closest to `name`, by the whole or, slightly less, by the last dotted part."""
+def nearest(name: str, names: Iterable[str], least: float = 0.65) -> list[str]:
+    """Up to three of `names` that come closest to `name`, by the whole or, slightly less, by the last part."""
 
     def score(other: str) -> float:
         return max(_similarity(name, other), 0.95 * _similarity(name.split(".")[-1], other.split(".")[-1]))
 
     scores = {other: score(other) for other in names}
     best = max(scores.values(), default=0.0)
-    near = [other for other in scores if scores[other] >= max(0.65, best - 0.05)]
+    near = [other for other in scores if scores[other] >= max(least, best - 0.05)]
     return sorted(near, key=lambda other: -scores[other])[:3]
 
 

@@ -9,7 +9,7 @@ import sys
 from dreamfleet.commands.modules import check_modules
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
-from dreamfleet.options import load_config
+from dreamfleet.options import load_options
 
 FLAGS = ("steps", "json", "preset")
 
@@ -19,7 +19,7 @@ examples:
   dreamfleet check-env mine:MyEnv --steps 5000
   dreamfleet check-env atari_pong --env.atari.size 64 --json
 
-Options of the config are set as in `dreamfleet train`.
+Options are set as in `dreamfleet train`.
 Exit code: 0 nothing is wrong (there may be warnings), 1 something is, 2 there is no such task."""
 
 
@@ -37,17 +37,17 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     """Checks the environment in this process and prints the report."""
     if args.steps < 2:
         raise ConfigError("steps", args.steps, "is too few to see anything", "give at least 2")
-    config = load_config([*words, "--task", args.task], args.preset, flags=FLAGS)
+    options = load_options([*words, "--task", args.task], args.preset, flags=FLAGS)
     from dreamfleet.envs import make_env
     from dreamfleet.envs.checker import check_env
 
-    check_modules(config, "task")
+    check_modules(options, "task")
 
-    make = functools.partial(_make_env, make_env, config.task, {k: dict(v) for k, v in config.env.items()})
+    make = functools.partial(_make_env, make_env, options.task, options.env)
     # Environments print what they like; standard output is for the report.
     with contextlib.redirect_stdout(sys.stderr):
-        report = check_env(make, args.steps, config.seed)
-    print(json.dumps({"task": config.task, **report.as_dict()}, indent=2) if args.json else report)
+        report = check_env(make, args.steps, options.seed)
+    print(json.dumps({"task": options.task, **report.as_dict()}, indent=2) if args.json else report)
     return 0 if report.is_ok else 1
 
 

@@ -20,7 +20,7 @@ examples:
   dreamfleet eval ~/logdir/cartpole --checkpoint step-000000020000-0003 --dreamer.greedy_eval True
   dreamfleet eval ~/logdir/cartpole --task mine:HarderCartPole --seed 7
 
-The config is the one of the run; --task and any other option of it can be changed, as in `dreamfleet train`."""
+The options are those of the run; --task and any other can be changed, as in `dreamfleet train`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     from dreamfleet.results.rollout import Rollout, play
 
     saved = load_run(args.logdir, words, args.checkpoint, FLAGS)
-    check_modules(saved.config, "agent", "task")
+    check_modules(saved.options, "agent", "task")
     # Environments print what they like; standard output is for the result.
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
-        with Rollout(agent, make_eval_env(saved.config), min(args.envs, args.episodes)) as rollout:
+        with Rollout(agent, make_eval_env(saved.options), min(args.envs, args.episodes)) as rollout:
             played = []
             for episode in play(rollout, args.episodes):
                 played.append(episode)
@@ -75,10 +75,10 @@ def _result(saved: Any, played: list) -> dict[str, Any]:
     scores = [episode.score for episode in played]
     stats = sorted({name for episode in played for name in episode.stats})
     return {
-        "logdir": saved.config.flat["logdir"],
+        "logdir": saved.options.logdir,
         "checkpoint": saved.checkpoint.name,
         "step": saved.checkpoint.step,
-        "task": saved.config.flat["task"],
+        "task": saved.options.task,
         "episodes": len(played),
         **{name: estimate._asdict() for name, estimate in summarize(scores).items()},
         "std": float(np.std(scores)),

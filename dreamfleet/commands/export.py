@@ -48,19 +48,19 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     out = args.out.expanduser().absolute()
     check_target(out)
     saved = load_run(args.logdir, words, args.checkpoint, FLAGS)
-    config = saved.config.flat
-    check_modules(saved.config, "agent", "task")
+    options = saved.options
+    check_modules(saved.options, "agent", "task")
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
         if not isinstance(agent, ExportingAgent):
             remedy = "give it export_policy(mode), as dreamfleet/agent/contract.py describes"
-            raise ConfigError("agent", config["agent"], "cannot export its policy", remedy)
-        env = make_eval_env(saved.config)(0)
+            raise ConfigError("agent", options.agent, "cannot export its policy", remedy)
+        env = make_eval_env(saved.options)(0)
         obs_space = {name: space for name, space in env.obs_space.items() if not name.startswith("log/")}
         act_space = dict(env.act_space)
         env.close()
         program = agent.export_policy("eval")
-    details = {"task": config["task"], "agent": config["agent"], "step": saved.checkpoint.step}
+    details = {"task": options.task, "agent": options.agent, "step": saved.checkpoint.step}
     size = write_artefact(out, program, obs_space, act_space, details)
     weights = sum(array.size for array in program.weights.values())
     print(f"{out}: {weights:,} weights, step {saved.checkpoint.step:,}, {size / 1e6:.1f} MB")

@@ -1,18 +1,18 @@
-"""Looks for the modules that a config names, without importing them (that may be slow or need a GPU)."""
+"""Looks for the modules and packages that options name, without importing them (that may be slow or need a GPU)."""
 
 import importlib.machinery
 import importlib.util
 import sys
 from pathlib import Path
 
-import elements
-
 from dreamfleet.envs.registry import check_task, is_attribute
 from dreamfleet.errors import ConfigError
+from dreamfleet.metrics.writers import check_outputs
+from dreamfleet.options import Options
 
 
-def check_modules(config: elements.Config, *keys: str) -> None:
-    """Raises ConfigError if one of `keys` names a module that is not found, or a suite whose package is not.
+def check_modules(options: Options, *keys: str) -> None:
+    """Raises ConfigError if one of `keys` names a module that is not found, or a suite or writer whose package is not.
 
     The working directory counts as a place for modules, however the command was started.
     """
@@ -20,7 +20,10 @@ def check_modules(config: elements.Config, *keys: str) -> None:
     if directory not in sys.path:
         sys.path.insert(0, directory)
     for key in keys:
-        name = config.flat[key]
+        if key == "logger.outputs":
+            check_outputs(options.logger.outputs)
+            continue
+        name = options.task if key == "task" else options.agent
         if key == "task":
             check_task(name)
         module, has_module, _ = name.partition(":")

@@ -3,7 +3,6 @@
 import argparse
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +99,13 @@ def _load_curves(args: argparse.Namespace) -> list:
 
 def _group(logdir: Path, by: str) -> tuple[str, Any]:
     """The task of a run, and what runs have in common that are averaged."""
-    from dreamfleet.options.resume import CHANGEABLE, read_saved
-    from dreamfleet.options.saved import find_config
+    from dreamfleet.options.saved import find_saved, fixed_values, read_saved
 
-    config = read_saved(find_config(logdir))
+    options = read_saved(find_saved(logdir))
     if by == "config":
-        same = {k: v for k, v in config.items() if k != "seed" and not any(fnmatchcase(k, p) for p in CHANGEABLE)}
-        return config["task"], tuple(sorted((key, repr(value)) for key, value in same.items()))
-    return config["task"], {"folder": _folder(logdir), "task": "", "run": logdir}[by]
+        same = {key: repr(value) for key, value in fixed_values(options).items() if key != "seed"}
+        return options["task"], tuple(sorted(same.items()))
+    return options["task"], {"folder": _folder(logdir), "task": "", "run": logdir}[by]
 
 
 def _folder(logdir: Path) -> str:

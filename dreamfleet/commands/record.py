@@ -12,6 +12,7 @@ from typing import Any
 from dreamfleet.commands.eval import add_run_arguments
 from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
+from dreamfleet.options import Options
 
 FLAGS = ("episodes", "dreams", "formats", "fps", "max-frames", "out", "checkpoint")
 FORMATS = ("mp4", "gif")
@@ -56,16 +57,16 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     for module in ("av", "PIL.Image"):
         load_extra(module, "video", "record")
     saved = load_run(args.logdir, words, args.checkpoint, FLAGS)
-    check_modules(saved.config, "agent", "task")
-    out = (args.out or Path(saved.config.flat["logdir"]) / "videos" / saved.checkpoint.name).expanduser()
+    check_modules(saved.options, "agent", "task")
+    out = (args.out or Path(saved.options.logdir) / "videos" / saved.checkpoint.name).expanduser()
     say = functools.partial(print, file=sys.stdout, flush=True)
     # Environments print what they like; standard output is for the result.
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
         if args.episodes:
-            _record_episodes(args, saved.config, agent, out, say)
+            _record_episodes(args, saved.options, agent, out, say)
         if args.dreams:
-            _record_dreams(args, saved.config, agent, out, say)
+            _record_dreams(args, saved.options, agent, out, say)
     return 0
 
 
@@ -83,7 +84,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("dreams", 0, "leaves nothing to film beside --episodes 0", "set one of them to 1 or more")
 
 
-def _record_episodes(args: argparse.Namespace, config: Any, agent: Any, out: Path, say: Callable) -> None:
+def _record_episodes(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
     from dreamfleet.envs.rendering import WithFrame
     from dreamfleet.launch.trained import make_eval_env
     from dreamfleet.results.recording import record_episodes
@@ -93,27 +94,27 @@ def _record_episodes(args: argparse.Namespace, config: Any, agent: Any, out: Pat
     def make_video(index: int) -> VideoWriter:
         return VideoWriter(out / f"episode_{index:03d}", args.formats, args.fps)
 
-    make = make_eval_env(config, render=True)
-    with Rollout(agent, lambda index: WithFrame(make(index), config.task), 1) as rollout:
+    make = make_eval_env(options, render=True)
+    with Rollout(agent, lambda index: WithFrame(make(index), options.task), 1) as rollout:
         for recording in record_episodes(rollout, args.episodes, make_video, args.max_frames):
             shown = f", the first {recording.video.frames:,} shown" if recording.video.frames < recording.length else ""
             for file in recording.video.files:
                 say(f"{file}: score {recording.score:,.1f}, {recording.length:,} frames{shown}")
 
 
-def _record_dreams(args: argparse.Namespace, config: Any, agent: Any, out: Path, say: Callable) -> None:
+def _record_dreams(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
     from dreamfleet.launch.trained import make_eval_env
     from dreamfleet.results.recording import report_videos
     from dreamfleet.results.rollout import Rollout
     from dreamfleet.results.video import VideoWriter
 
-    with Rollout(agent, make_eval_env(config), args.dreams) as rollout:
+    with Rollout(agent, make_eval_env(options), args.dreams) as rollout:
         if not rollout.has_images:
-            say(f"no dreams: {config.task} has no image to observe, so there is nothing to draw")
+            say(f"no dreams: {options.task} has no image to observe, so there is nothing to draw")
             return
-        videos = report_videos(agent, rollout, config.report_length + config.replay_context)
+        videos = report_videos(agent, rollout, options.report_length + options.replay_context)
     if not videos:
-        say(f"no dreams: there are no videos in the report of {config.agent}")
+        say(f"no dreams: there are no videos in the report of {options.agent}")
     for name, frames in videos.items():
         stem = re.sub(r"[^\w.-]+", "_", f"dream_{name.removeprefix('open_loop/')}")
         with VideoWriter(out / stem, args.formats, args.fps / DREAM_SLOWDOWN) as video:

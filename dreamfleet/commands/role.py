@@ -1,16 +1,14 @@
 """`dreamfleet role`: joins a running fleet from elsewhere with one more role, given its addresses and key."""
 
 import argparse
+import dataclasses
 import os
 from pathlib import Path
-from typing import Any
-
-import elements
 
 from dreamfleet.commands.modules import check_modules
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
-from dreamfleet.options import check_config, load_config
+from dreamfleet.options import Options, check_options, load_options, role_options
 from dreamfleet.options.addresses import ROLES, is_tcp
 
 FLAGS = (*(f"addr-{role}" for role in ROLES), "key", "index", "eval", "preset")
@@ -49,39 +47,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Checks the settings that this role needs and runs it until it is stopped."""
-    config = _with_addresses(load_config(words, args.preset, flags=FLAGS), args)
+    options = _with_addresses(load_options(words, args.preset, flags=FLAGS), args)
     if args.index < 0:
         raise ConfigError("index", args.index, "is negative", "number environments from 0")
-    check_config(config, listens=LISTENS[args.kind])
+    check_options(options, listens=LISTENS[args.kind])
     if args.kind in ("env", "envs"):
-        check_modules(config, "task")
-    _set_key(args, config)
+        check_modules(options, "task")
+    _set_key(args, options)
     from dreamfleet.launch.run import run_role
 
-    run_role(args.kind, config, index=args.index, is_eval=args.eval)
+    run_role(args.kind, options, index=args.index, is_eval=args.eval)
     return 0
 
 
-def _with_addresses(config: elements.Config, args: argparse.Namespace) -> elements.Config:
-    given = {f"run.{role}_addr": getattr(args, f"addr_{role}") for role in ROLES}
-    config = config.update({key: addr for key, addr in given.items() if addr is not None})
+def _with_addresses(options: Options, args: argparse.Namespace) -> Options:
+    given = {f"{role}_addr": getattr(args, f"addr_{role}") for role in ROLES}
+    run = dataclasses.replace(options.run, **{key: addr for key, addr in given.items() if addr is not None})
+    options = dataclasses.replace(options, run=run)
     for role in NEEDS[args.kind]:
-        addr = config.run[f"{role}_addr"]
+        addr = role_options(options).address(role)
         if "{auto}" in addr:
             reason = f"does not tell role {args.kind} where the {role} is"
             raise ConfigError(f"addr-{role}", addr, reason, f"give it, as in --addr-{role} HOST:PORT")
-    return config
+    return options
 
 
-def _set_key(args: argparse.Namespace, config: Any) -> None:
+def _set_key(args: argparse.Namespace, options: Options) -> None:
     """Puts the key file where the transport looks for it."""
     given = args.key or os.environ.get(KEY_VARIABLE)
-    path = Path(given or f"{config.logdir}/run.key").expanduser().absolute()
-    tcp = [addr for role in NEEDS[args.kind] if is_tcp(addr := config.run[f"{role}_addr"])]
+    path = Path(given or f"{options.logdir}/run.key").expanduser().absolute()
+    tcp = [addr for role in NEEDS[args.kind] if is_tcp(addr := role_options(options).address(role))]
     if path.is_file():
         os.environ[KEY_VARIABLE] = str(path)
     elif given:
         raise ConfigError("key", str(path), "is not a file", "copy run.key from the log directory of the run, mode 600")
-    elif config.run.transport == "zmq" and tcp:
+    elif options.run.transport != "portal" and tcp:
         reason = f"is missing, and {', '.join(tcp)} cannot be used without it"
         raise ConfigError("key", str(path), reason, "copy it from the log directory of the run and give --key FILE")

@@ -1,13 +1,11 @@
 """`dreamfleet train`: builds the config, refuses what cannot work, and starts or resumes the run."""
 
 import argparse
+import dataclasses
 from pathlib import Path
-from typing import Any
-
-import elements
 
 from dreamfleet.commands.modules import check_modules
-from dreamfleet.options import check_config, check_resume, format_config, load_config, option_help
+from dreamfleet.options import Options, check_options, check_resume, format_options, load_options, option_help
 
 FLAGS = ("preset", "seeds", "dry-run")
 
@@ -44,36 +42,37 @@ def add_preset(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Trains once, or once a seed; everything is checked before the first run starts."""
-    config = load_config(words, args.preset, flags=FLAGS)
-    configs = [_with_seed(config, seed) for seed in dict.fromkeys(args.seeds)] if args.seeds else [config]
-    resumed = [_check(config) for config in configs]
+    options = load_options(words, args.preset, flags=FLAGS)
+    runs = [_with_seed(options, seed) for seed in dict.fromkeys(args.seeds)] if args.seeds else [options]
+    resumed = [_check(options) for options in runs]
     if args.dry_run:
-        print("---\n".join(map(format_config, configs)), end="")
+        print("---\n".join(map(format_options, runs)), end="")
         return 0
-    for config, is_resumed in zip(configs, resumed, strict=True):
-        _train(config, is_resumed)
+    for options, is_resumed in zip(runs, resumed, strict=True):
+        _train(options, is_resumed)
     return 0
 
 
-def _with_seed(config: Any, seed: int) -> elements.Config:
-    return config.update(seed=seed, logdir=str(Path(config.logdir) / f"seed_{seed}"))
+def _with_seed(options: Options, seed: int) -> Options:
+    return dataclasses.replace(options, seed=seed, logdir=str(Path(options.logdir) / f"seed_{seed}"))
 
 
-def _check(config: Any) -> bool:
+def _check(options: Options) -> bool:
     """Refuses what cannot work; returns whether the log directory holds a run to resume."""
-    check_config(config)
-    check_modules(config, "agent", "task")
-    return check_resume(config, config.logdir)
+    check_options(options)
+    check_modules(options, "agent", "task", "logger.outputs")
+    return check_resume(options)
 
 
-def _train(config: Any, is_resumed: bool) -> None:
-    from dreamfleet.launch.run import run_config
+def _train(options: Options, is_resumed: bool) -> None:
+    from dreamfleet.launch.run import run_options
 
-    print(_summary(config, is_resumed), flush=True)
-    run_config(config)
+    print(_summary(options, is_resumed), flush=True)
+    run_options(options)
 
 
-def _summary(config: Any, is_resumed: bool) -> str:
-    envs = "remote" if config.run.remote_envs else f"{config.run.envs} train, {config.run.eval_envs} eval"
+def _summary(options: Options, is_resumed: bool) -> str:
+    run = options.run
+    envs = "remote" if run.remote_envs else f"{run.envs} train, {run.eval_envs} eval"
     kind = "resuming" if is_resumed else "new run"
-    return f"{kind}: task {config.task} | agent {config.agent} | envs {envs} | logdir {config.logdir}"
+    return f"{kind}: task {options.task} | agent {options.agent} | envs {envs} | logdir {options.logdir}"

@@ -4,22 +4,24 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dreamfleet.base.extras import check_installed
 from dreamfleet.base.hints import nearest
 from dreamfleet.base.loader import load_option
-from dreamfleet.envs.adapt import DEFAULT_SIZE, as_env, fit
+from dreamfleet.envs.adapt import as_env, fit
 from dreamfleet.envs.contract import RENDER_MODE, Env
 from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
 from dreamfleet.errors import ConfigError
+from dreamfleet.options.args import read_env_options
+from dreamfleet.options.env import DummyOptions, EnvOptions, GymOptions
 
 
 class Extra(NamedTuple):
     """A suite that needs packages which are not installed by default."""
 
-    module: str  # in dreamfleet.envs.suites, with a function make_SUITE(name, seed, **options)
+    module: str  # in dreamfleet.envs.suites, with a function make_SUITE(name, seed, options)
     packages: tuple[str, ...]
     install: str
 
@@ -38,23 +40,30 @@ EXTRAS = {
 }
 
 
-def make_env(task: str | Callable, seed: int, options: dict[str, dict] | None = None, render: bool = False) -> Env:
+def make_env(
+    task: str | Callable,
+    seed: int = 0,
+    options: EnvOptions | Mapping[str, Mapping[str, Any]] | None = None,
+    render: bool = False,
+) -> Env:
     """Constructs the environment of `task`: `SUITE_NAME`, `module:attr` or a callable.
 
-    `options` are keyword arguments by suite; those of `gym` also hold for callables. With `render`, Gymnasium and
-    callables that take `render_mode` are told to draw pictures, for `envs.rendering`.
+    `options` are those of the section `env`, as they are or as a dict by suite; those of `gym` also hold for callables.
+    With `render`, Gymnasium and callables that take `render_mode` are told to draw pictures, for `envs.rendering`.
     """
-    chosen: dict[str, Any] = (options or {}).get(task_section(task), {})
+    env_options = options if isinstance(options, EnvOptions) else read_env_options(options or {})
     if render:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are wanted and no windows
     if callable(task):
-        return _call(task, seed, render, **chosen)
+        return _call(task, seed, env_options.gym, render)
     check_task(task)
     if is_attribute(task):
         factory = load_option("task", task, "give module:attr of a callable that returns an environment")
-        return _call(factory, seed, render, **chosen)
+        return _call(factory, seed, env_options.gym, render)
     suite, _, name = task.partition("_")
-    return _gym(name, seed, render, **chosen) if suite == "gym" else SUITES[suite](name, seed, **chosen)
+    if suite == "gym":
+        return _gym(name, seed, env_options.gym, render)
+    return SUITES[suite](name, seed, getattr(env_options, suite, None))
 
 
 def task_section(task: str | Callable) -> str:
@@ -82,15 +91,15 @@ def is_attribute(task: str) -> bool:
     return bool(has_attribute) and not is_id
 
 
-def _dummy(name: str, seed: int, length: int = 100, size: int = 64) -> Env:
+def _dummy(name: str, seed: int, options: DummyOptions) -> Env:
     from dreamfleet.envs.dummy import Dummy
 
     if name not in ("image", "vector"):
         raise ConfigError("task", f"dummy_{name}", "is unknown", "use dummy_image or dummy_vector")
-    return Dummy(name, length, size, seed)
+    return Dummy(name, options.length, options.size, seed)
 
 
-def _gym(name: str, seed: int, render: bool = False, **options) -> Env:
+def _gym(name: str, seed: int, options: GymOptions, render: bool = False) -> Env:
     import gymnasium
 
     def make(render_mode: str | None = None):
@@ -101,31 +110,24 @@ def _gym(name: str, seed: int, render: bool = False, **options) -> Env:
         return gymnasium.make(name, render_mode=render_mode)
 
     try:
-        return _call(make, seed, render, **options)
+        return _call(make, seed, options, render)
     except (gymnasium.error.Error, ModuleNotFoundError) as e:
         remedy = "check the id and the package that brings it; gym_PACKAGE:ID imports the package first"
         raise ConfigError("task", f"gym_{name}", f"cannot be made by Gymnasium ({e})", remedy) from e
 
 
-def _extra(suite: str, name: str, seed: int, **options) -> Env:
+def _extra(suite: str, name: str, seed: int, options: Any) -> Env:
     module = importlib.import_module(f"dreamfleet.envs.suites.{EXTRAS[suite].module}")
-    return getattr(module, f"make_{suite}")(name, seed, **options)
+    return getattr(module, f"make_{suite}")(name, seed, options)
 
 
-def _call(
-    factory: Callable,
-    seed: int,
-    render: bool,
-    size: int = DEFAULT_SIZE,
-    repeat: int = 1,
-    length: int = 0,
-    info: Sequence[str] = ("auto",),
-) -> Env:
+def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> Env:
     """Calls a user's factory, with the seed if it takes one, and makes one of our environments of what it returns."""
     given = {"seed": seed, **({"render_mode": RENDER_MODE} if render else {})}
     made: Any = factory(**{name: value for name, value in given.items() if _takes(factory, name)})
-    env = as_env(made, seed, size, info)
-    env = fit(env, size) if env is made else env
+    env = as_env(made, seed, options.size, options.info)
+    env = fit(env, options.size) if env is made else env
+    repeat, length = options.repeat, options.length
     if (repeat > 1 or length) and getattr(env, "num_envs", None):
         key, value = ("env.gym.repeat", repeat) if repeat > 1 else ("env.gym.length", length)
         raise ConfigError(key, value, "cannot be used with several environments in one", "do it inside of them")

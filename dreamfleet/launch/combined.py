@@ -1,27 +1,28 @@
 """A whole fleet on this machine: addresses, topology, and the supervisor that runs it."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import elements
 
 from dreamfleet import lifecycle, rpc
+from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options.roles import key_file, sequence_length, with_defaults
+from dreamfleet.options import Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.logger import parallel_logger
 from dreamfleet.roles.replay.role import parallel_replay
 
-ADDRESSES = ("actor_addr", "replay_addr", "logger_addr")
+SERVERS = ("actor", "replay", "logger")
 LOGGER_GRACE_S = 30.0
 ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Large message and batch buffers are freed and allocated all the time: keep them mapped, or each costs its page faults.
@@ -42,49 +43,45 @@ def combined(
     make_env_eval: Callable,
     make_stream: Callable,
     make_logger: Callable,
-    args: elements.Config,
+    args: Args,
 ) -> None:
     """Runs all roles to the end of the run.
 
     Returns at `steps` or `duration`, or after an orderly stop, and raises RunFailed with the first cause when a role's
     restart budget is spent.
     """
-    args = with_defaults(args)
-    sequence_length(args)  # refuses lengths that do not fit before anything starts
-    with lock_logdir(args.logdir), resolved_addresses(args) as args:
-        specs = fleet_specs(
-            make_agent,
-            make_replay_train,
-            make_replay_eval,
-            make_env_train,
-            make_env_eval,
-            make_stream,
-            make_logger,
-            args,
-        )
-        run_fleet(specs, args, Path(args.logdir))
+    make = Factories(
+        make_agent, make_replay_train, make_replay_eval, make_env_train, make_env_eval, make_stream, make_logger
+    )
+    run_parallel(make, read_args(args))
 
 
-def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: elements.Config) -> None:
+def run_parallel(make: Factories, options: RoleOptions) -> None:
+    """`combined` for whoever has the factories in one piece."""
+    with lock_logdir(options.logdir), resolved_addresses(options) as options:
+        run_fleet(fleet_specs(make, options), options, Path(options.logdir))
+
+
+def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args) -> None:
     """Runs all environments of a fleet whose other roles are elsewhere, until it is stopped."""
-    args = with_defaults(args)
-    join_fleet(env_specs(make_env_train, make_env_eval, args), "envs", args)
+    options = read_args(args)
+    join_fleet(env_specs(make_env_train, make_env_eval, options), "envs", options)
 
 
-def join_fleet(specs: list[RoleSpec], name: str, args: elements.Config) -> None:
+def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> None:
     """Runs roles of a fleet whose other roles are elsewhere; their logs and status go below `joined/NAME`."""
-    run_fleet(specs, args, Path(args.logdir) / "joined" / name)
+    run_fleet(specs, options, Path(options.logdir) / "joined" / name)
 
 
-def run_fleet(specs: list[RoleSpec], args: elements.Config, directory: Path) -> None:
+def run_fleet(specs: list[RoleSpec], options: RoleOptions, directory: Path) -> None:
     """Supervises the roles and shows how they do; raises KeyboardInterrupt after a Ctrl-C."""
-    with Terminal(args.steps) as terminal:
+    with Terminal(options.steps) as terminal:
         supervisor = Supervisor(
             specs,
             directory,
-            heartbeat_timeout_s=args.heartbeat_timeout,
+            heartbeat_timeout_s=options.heartbeat_timeout,
             on_log=lambda role, level, text: terminal.print(f"[{role}] {text}"),
-            on_status=lambda status: terminal.update(read_progress(args.logdir), status),
+            on_status=lambda status: terminal.update(read_progress(options.logdir), status),
         )
         try:
             with supervisor.install_signals():
@@ -96,50 +93,36 @@ def run_fleet(specs: list[RoleSpec], args: elements.Config, directory: Path) -> 
 
 
 @contextlib.contextmanager
-def resolved_addresses(args: elements.Config) -> Iterator[elements.Config]:
-    """The arguments with `{auto}` filled in, and the run's key where roles talk over TCP."""
-    addresses = {key: rpc.resolve_addr(args[key], args.transport) for key in ADDRESSES}
+def resolved_addresses(options: RoleOptions) -> Iterator[RoleOptions]:
+    """The options with `{auto}` filled in, and the run's key where roles talk over TCP."""
+    addresses = {f"{role}_addr": rpc.resolve_addr(options.address(role), options.transport) for role in SERVERS}
     if any(not address.startswith("ipc:") for address in addresses.values()):
-        rpc.make_key(key_file(args))
+        rpc.make_key(key_file(options))
+    # Roles of our own understand more than the documented methods; a remote one may be anyone's.
+    is_ours = not (options.remote_replay or options.remote_logger)
     try:
-        # Roles of our own understand more than the documented methods; a remote one may be anyone's.
-        yield elements.Config(
-            {**dict(args), **addresses, "portal_meta": not (args.remote_replay or args.remote_logger)}
-        )
+        yield dataclasses.replace(options, **addresses, portal_meta=is_ours)
     finally:
         for address in addresses.values():
             rpc.remove_addr(address)
 
 
-def fleet_specs(
-    make_agent: Callable,
-    make_replay_train: Callable,
-    make_replay_eval: Callable,
-    make_env_train: Callable,
-    make_env_eval: Callable,
-    make_stream: Callable,
-    make_logger: Callable,
-    args: elements.Config,
-) -> list[RoleSpec]:
+def fleet_specs(make: Factories, options: RoleOptions) -> list[RoleSpec]:
     """The fleet as data, in the order in which its roles are started."""
-    specs = [] if args.remote_logger else [logger_spec(make_logger, args)]
-    specs.append(
-        _spec(
-            args,
-            "agent",
-            parallel_agent,
-            _pickled(make_agent),
-            args,
-            is_main=True,
-            in_thread=not args.agent_process,
-            environ=agent_environ(),
-        )
-    )
-    if not args.remote_replay:
-        specs.append(replay_spec(make_replay_train, make_replay_eval, make_stream, args))
-    if not args.remote_envs:
-        specs += env_specs(make_env_train, make_env_eval, args)
+    specs = [] if options.remote_logger else [logger_spec(make, options)]
+    specs.append(agent_spec(make, options))
+    if not options.remote_replay:
+        specs.append(replay_spec(make, options))
+    if not options.remote_envs:
+        specs += env_specs(make.make_env_train, make.make_env_eval, options)
     return specs
+
+
+def agent_spec(make: Factories, options: RoleOptions) -> RoleSpec:
+    """The agent, with whose end the run is complete."""
+    call = (_pickled(make.make_agent), options)
+    in_thread = not options.agent_process
+    return _spec(options, "agent", parallel_agent, *call, is_main=True, in_thread=in_thread, environ=agent_environ())
 
 
 def agent_environ() -> dict[str, str]:
@@ -148,40 +131,41 @@ def agent_environ() -> dict[str, str]:
     return KEEP_MEMORY | {"GLIBC_TUNABLES": ":".join(filter(None, tunables))}
 
 
-def logger_spec(make_logger: Callable, args: elements.Config) -> RoleSpec:
+def logger_spec(make: Factories, options: RoleOptions) -> RoleSpec:
     """The logger, which is stopped last so that it hears everyone out, and has time to tell tracking services."""
-    options = {"environ": ONE_THREAD, "stop_order": 2, "stop_grace_s": LOGGER_GRACE_S}
-    return _spec(args, "logger", parallel_logger, _pickled(make_logger), args, **options)
+    call = (_pickled(make.make_logger), options)
+    return _spec(
+        options, "logger", parallel_logger, *call, environ=ONE_THREAD, stop_order=2, stop_grace_s=LOGGER_GRACE_S
+    )
 
 
-def replay_spec(
-    make_replay_train: Callable, make_replay_eval: Callable, make_stream: Callable, args: elements.Config
-) -> RoleSpec:
+def replay_spec(make: Factories, options: RoleOptions) -> RoleSpec:
     """The replay server."""
-    factories = map(_pickled, (make_replay_train, make_replay_eval, make_stream))
-    return _spec(args, "replay", parallel_replay, *factories, args, environ=ONE_THREAD | KEEP_MEMORY, stop_order=1)
+    factories = map(_pickled, (make.make_replay_train, make.make_replay_eval, make.make_stream))
+    environ = ONE_THREAD | KEEP_MEMORY
+    return _spec(options, "replay", parallel_replay, *factories, options, environ=environ, stop_order=1)
 
 
-def env_specs(make_env_train: Callable, make_env_eval: Callable, args: elements.Config) -> list[RoleSpec]:
+def env_specs(make_env_train: Callable, make_env_eval: Callable, options: RoleOptions) -> list[RoleSpec]:
     """Workers of `envs_per_worker` environments each, training environments first."""
-    total = args.envs + args.eval_envs
-    groups = ((make_env_train, range(args.envs), False), (make_env_eval, range(args.envs, total), True))
+    total, size = options.envs + options.eval_envs, options.envs_per_worker
+    groups = ((make_env_train, range(options.envs), False), (make_env_eval, range(options.envs, total), True))
     return [
-        env_spec(make_env, list(env_ids[start : start + args.envs_per_worker]), is_eval, args)
+        env_spec(make_env, list(env_ids[start : start + size]), is_eval, options)
         for make_env, env_ids, is_eval in groups
-        for start in range(0, len(env_ids), args.envs_per_worker)
+        for start in range(0, len(env_ids), size)
     ]
 
 
-def env_spec(make_env: Callable, env_ids: list[int], is_eval: bool, args: elements.Config) -> RoleSpec:
+def env_spec(make_env: Callable, env_ids: list[int], is_eval: bool, options: RoleOptions) -> RoleSpec:
     """One worker, which the fleet can go on without."""
-    call = (_pickled(make_env), env_ids, args, is_eval)
-    return _spec(args, f"env{env_ids[0]}", env_worker, *call, optional=True, environ=ONE_THREAD)
+    call = (_pickled(make_env), env_ids, options, is_eval)
+    return _spec(options, f"env{env_ids[0]}", env_worker, *call, optional=True, environ=ONE_THREAD)
 
 
-def _spec(args: elements.Config, name: str, target: Callable, *call: Any, **options: Any) -> RoleSpec:
-    policy = RestartPolicy(restart=args.restart or args.max_restarts == 0, max_restarts=args.max_restarts)
-    return RoleSpec(name, target, call, policy=policy, seed=args.seed, **options)
+def _spec(options: RoleOptions, name: str, target: Callable, *call: Any, **how: Any) -> RoleSpec:
+    policy = RestartPolicy(restart=options.restart or options.max_restarts == 0, max_restarts=options.max_restarts)
+    return RoleSpec(name, target, call, policy=policy, seed=options.seed, **how)
 
 
 def _pickled(factory: bytes | Callable) -> bytes:

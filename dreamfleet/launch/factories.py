@@ -1,4 +1,4 @@
-"""From a config to the factories that a run is made of: agent, replay, environments, stream and logger."""
+"""From options to the factories that a run is made of: agent, replay, environments, stream and logger."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -13,8 +13,7 @@ from dreamfleet.base.loader import load_option
 from dreamfleet.envs import Env, make_env
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
-from dreamfleet.options import agent_settings, config_args
-from dreamfleet.options.roles import sequence_length
+from dreamfleet.options import Options, agent_options, flatten
 from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
 from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
@@ -34,28 +33,28 @@ class Factories(NamedTuple):
     make_logger: Any
 
 
-def make_factories(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> Factories:
-    """Factories that can be sent to any process; `task` and `agent` stand for what the config names, if given."""
+def make_factories(options: Options, task: Callable | None = None, agent: Callable | None = None) -> Factories:
+    """Factories that can be sent to any process; `task` and `agent` stand for what the options name, if given."""
     bind = functools.partial
     return Factories(
-        make_agent=bind(make_config_agent, config, task, agent),
-        make_replay_train=bind(make_config_replay, config, "train"),
-        make_replay_eval=bind(make_config_replay, config, "eval"),
-        make_env_train=bind(make_config_env, config, task=task),
-        make_env_eval=bind(make_config_env, config, task=task),
-        make_stream=bind(make_config_stream, config),
-        make_logger=bind(make_config_logger, config),
+        make_agent=bind(make_run_agent, options, task, agent),
+        make_replay_train=bind(make_run_replay, options, "train"),
+        make_replay_eval=bind(make_run_replay, options, "eval"),
+        make_env_train=bind(make_run_env, options, task=task),
+        make_env_eval=bind(make_run_env, options, task=task),
+        make_stream=bind(make_run_stream, options),
+        make_logger=bind(make_run_logger, options),
     )
 
 
-def make_config_agent(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> Any:
-    """The agent that `agent` is or the config names, built for the spaces of the task."""
-    env = make_config_env(config, 0, task)
+def make_run_agent(options: Options, task: Callable | None = None, agent: Callable | None = None) -> Any:
+    """The agent that `agent` is or the options name, built for the spaces of the task."""
+    env = make_run_env(options, 0, task)
     obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith("log/")}
     act_space = dict(env.act_space)
     env.close()
-    make_agent = agent or load_agent_class(config.agent)
-    return make_agent(obs_space, act_space, agent_settings(config))
+    make_agent = agent or load_agent_class(options.agent)
+    return make_agent(obs_space, act_space, agent_options(options))
 
 
 def load_agent_class(name: str) -> Any:
@@ -63,54 +62,54 @@ def load_agent_class(name: str) -> Any:
     return load_option("agent", name, "give module:attr of a class in a module that Python finds")
 
 
-def make_config_env(config: elements.Config, index: int, task: Callable | None = None, incarnation: int = 0) -> Env:
+def make_run_env(options: Options, index: int, task: Callable | None = None, incarnation: int = 0) -> Env:
     """Environment number `index` of the task, with a seed of its own in each incarnation."""
-    return make_env(task or config.task, derive_seed(config.seed, "env", index, incarnation), dict(config.env))
+    return make_env(task or options.task, derive_seed(options.seed, "env", index, incarnation), options.env)
 
 
-def make_config_replay(config: elements.Config, mode: str) -> Store:
+def make_run_replay(options: Options, mode: str) -> Store:
     """The replay for training, or a smaller one for evaluation data."""
-    options, length = config.replay, sequence_length(config_args(config))
+    replay, length = options.replay, options.sequence_length
     is_train = mode == "train"
-    least = _least_capacity(config, mode)
+    least = _least_capacity(options, mode)
     selection = Selection(
-        uniform=options.uniform,
-        recency=options.recency,
-        priority=options.priority,
-        recency_exponent=options.recency_exponent,
-        exponent=options.priority_exponent,
-        initial=options.priority_initial,
-        max_fraction=options.priority_max,
-        zero_on_sample=options.priority_zero,
+        uniform=replay.uniform,
+        recency=replay.recency,
+        priority=replay.priority,
+        recency_exponent=replay.recency_exponent,
+        exponent=replay.priority_exponent,
+        initial=replay.priority_initial,
+        max_fraction=replay.priority_max,
+        zero_on_sample=replay.priority_zero,
     )
     return Store(
         length,
-        options.capacity if is_train else max(options.capacity // 10 or EVAL_STEPS, 2 * length, least),
+        replay.capacity if is_train else max(replay.capacity // 10 or EVAL_STEPS, 2 * length, least),
         least=least,
-        directory=replay_directory(config) / mode if options.storage == "disk" else None,
-        steps=config.run.steps,
+        directory=replay_directory(options) / mode if replay.storage == "disk" else None,
+        steps=options.run.steps,
         selection=selection if is_train else None,
-        online=options.online and is_train,
-        sync_every=options.sync_every,
-        truncates=config.run.mode == "serial",
-        seed=derive_seed(config.seed, f"replay_{mode}", 0, 0),
+        online=replay.online and is_train,
+        sync_every=replay.sync_every,
+        truncates=options.run.mode == "serial",
+        seed=derive_seed(options.seed, f"replay_{mode}", 0, 0),
     )
 
 
-def _least_capacity(config: elements.Config, mode: str) -> int:
+def _least_capacity(options: Options, mode: str) -> int:
     """What the environments need to have a sequence each."""
-    envs = config.run.envs if mode == "train" else config.run.eval_envs
-    return envs * (sequence_length(config_args(config)) + BLOCK_ROWS)
+    envs = options.run.envs if mode == "train" else options.run.eval_envs
+    return envs * (options.sequence_length + BLOCK_ROWS)
 
 
-def replay_directory(config: elements.Config) -> Path:
+def replay_directory(options: Options) -> Path:
     """Where the steps are kept on disk, with a directory each for training and evaluation."""
-    return Path(config.replay.directory or f"{config.logdir}/replay").expanduser().absolute()
+    return Path(options.replay.directory or f"{options.logdir}/replay").expanduser().absolute()
 
 
-def check_replay(config: elements.Config, task: Callable | None = None) -> str:
+def check_replay(options: Options, task: Callable | None = None) -> str:
     """What the replay will take, as far as the task alone tells; raises ConfigError if not even that fits."""
-    env = make_config_env(config, 0, task)
+    env = make_run_env(options, 0, task)
     spaces = {**env.obs_space, **env.act_space}
     env.close()
     schema = Schema(
@@ -118,10 +117,10 @@ def check_replay(config: elements.Config, task: Callable | None = None) -> str:
         for key, space in spaces.items()
         if key != "reset" and not key.startswith("log/")
     )
-    is_disk, directory = config.replay.storage == "disk", replay_directory(config) / "train"
+    is_disk, directory = options.replay.storage == "disk", replay_directory(options) / "train"
     room, place = (disk_room(directory), str(directory)) if is_disk else (memory_room(), "memory")
-    capacity = config.replay.capacity or max(
-        choose_capacity(schema, config.run.steps, room), _least_capacity(config, "train")
+    capacity = options.replay.capacity or max(
+        choose_capacity(schema, options.run.steps, room), _least_capacity(options, "train")
     )
     geometry = plan(schema, capacity)
     check_fit(geometry, capacity, room, place)
@@ -131,20 +130,20 @@ def check_replay(config: elements.Config, task: Callable | None = None) -> str:
     )
 
 
-def make_config_stream(config: elements.Config, replay: Replay, mode: str) -> Iterator[Batch]:
+def make_run_stream(options: Options, replay: Replay, mode: str) -> Iterator[Batch]:
     """Batches of a mode from a replay."""
     is_train = mode == "train"
     return consecutive_batches(
         replay,
         mode,
-        batch_size=config.batch_size,
-        length=config.batch_length if is_train else config.report_length,
-        consec=config.consec_train if is_train else config.consec_report,
-        context=config.replay_context,
+        batch_size=options.batch_size,
+        length=options.batch_length if is_train else options.report_length,
+        consec=options.consec_train if is_train else options.consec_report,
+        context=options.replay_context,
     )
 
 
-def make_config_logger(config: elements.Config) -> elements.Logger:
+def make_run_logger(options: Options) -> elements.Logger:
     """A logger with the writers that `logger.outputs` names."""
-    writers = make_writers(config.logger.outputs, config.logdir, config.logger.fps, config.flat)
+    writers = make_writers(options.logger.outputs, options.logdir, options.logger.fps, flatten(options))
     return elements.Logger(elements.Counter(), writers)

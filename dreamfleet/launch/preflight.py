@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 
 import cloudpickle
-import elements
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import RunFailed, RunRefused
@@ -16,25 +15,26 @@ from dreamfleet.launch.factories import check_replay
 from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
+from dreamfleet.options import Options
 
 ROLE = "preflight"
 
 log = logging.getLogger("dreamfleet.preflight")
 
 
-def check_run(config: elements.Config, task: Callable | None = None) -> None:
+def check_run(options: Options, task: Callable | None = None) -> None:
     """Prints what the replay will take; raises RunRefused if the task or the replay cannot work.
 
     An environment that fails otherwise may do better later, which is for the supervisor of the run to find out.
     """
-    run = config.flat
-    if run["run.remote_envs"] or run["run.remote_replay"] or run["run.envs"] == 0:
+    run = options.run
+    if run.remote_envs or run.remote_replay or run.envs == 0:
         return  # there are no environments, or no replay, on this machine
-    call = (config, cloudpickle.dumps(task))
+    call = (options, cloudpickle.dumps(task))
     never = RestartPolicy(restart=False)
-    spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=run["seed"])
-    with lock_logdir(run["logdir"]):
-        supervisor = Supervisor([spec], run["logdir"], on_log=_show)
+    spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=options.seed)
+    with lock_logdir(options.logdir):
+        supervisor = Supervisor([spec], options.logdir, on_log=_show)
         try:
             with supervisor.install_signals():
                 supervisor.run()
@@ -46,10 +46,10 @@ def check_run(config: elements.Config, task: Callable | None = None) -> None:
         raise KeyboardInterrupt
 
 
-def _check(config: elements.Config, task: bytes) -> None:
-    limit = lifecycle.Limit(config.run.env_timeout)
+def _check(options: Options, task: bytes) -> None:
+    limit = lifecycle.Limit(options.run.env_timeout)
     limit.begin("environment 0: construction")
-    log.info(check_replay(config, cloudpickle.loads(task)))
+    log.info(check_replay(options, cloudpickle.loads(task)))
 
 
 def _show(role: str, level: str, text: str) -> None:

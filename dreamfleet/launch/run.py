@@ -1,69 +1,67 @@
-"""A run from its config: what the commands `train` and `role` call."""
+"""A run from its options: what the commands `train` and `role` call."""
 
 from collections.abc import Callable
 
-import elements
-
 from dreamfleet.envs.registry import task_section
 from dreamfleet.errors import RunRefused
-from dreamfleet.launch.factories import Factories, make_factories
+from dreamfleet.launch.factories import make_factories
 from dreamfleet.launch.topology import RoleSpec
-from dreamfleet.options import config_args, forget_config, is_saved, save_config
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import Options, RoleOptions, forget_options, is_saved, role_options, save_options
 
 
-def run_config(config: elements.Config, task: Callable | None = None, agent: Callable | None = None) -> None:
-    """Trains as the config says, which it keeps in the log directory, to the end of the run.
+def run_options(options: Options, task: Callable | None = None, agent: Callable | None = None) -> None:
+    """Trains as the options say, which it keeps in the log directory, to the end of the run.
 
-    `task` makes the environments and `agent` the agent, where the config only has a name for what cannot be imported.
+    `task` makes the environments and `agent` the agent, where the options only name what cannot be imported.
     """
     from dreamfleet.launch.preflight import check_run
 
-    is_new = not is_saved(config.logdir)
-    save_config(config, config.logdir)
+    is_new = not is_saved(options.logdir)
+    save_options(options)
     try:
-        check_run(config, task)
-        _run(config, task, agent)
+        check_run(options, task)
+        _run(options, task, agent)
     except RunRefused:
         if is_new:  # what never ran does not bind the next attempt
-            forget_config(config.logdir)
+            forget_options(options.logdir)
         raise
 
 
-def _run(config: elements.Config, task: Callable | None, agent: Callable | None) -> None:
-    args, factories = _make_args(config), make_factories(config, task, agent)
-    if config.run.mode == "serial":
+def _run(options: Options, task: Callable | None, agent: Callable | None) -> None:
+    roles, make = _role_options(options), make_factories(options, task, agent)
+    if options.run.mode == "serial":
         from dreamfleet.launch.serial import run_serial
 
-        run_serial(factories, args)
+        run_serial(make, roles)
     else:
-        from dreamfleet.launch.combined import combined
+        from dreamfleet.launch.combined import run_parallel
 
-        combined(*factories, args)
+        run_parallel(make, roles)
 
 
-def run_role(kind: str, config: elements.Config, *, index: int = 0, is_eval: bool = False) -> None:
+def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = False) -> None:
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
     from dreamfleet.launch.combined import join_fleet
 
-    args = with_defaults(elements.Config({**_make_args(config), "is_joined": True}))
+    roles = _role_options(options, is_joined=True)
     name = f"env{index}" if kind == "env" else kind
-    join_fleet(_role_specs(kind, make_factories(config), args, index, is_eval), name, args)
+    join_fleet(_role_specs(kind, options, roles, index, is_eval), name, roles)
 
 
-def _role_specs(kind: str, make: Factories, args: elements.Config, index: int, is_eval: bool) -> list[RoleSpec]:
+def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_eval: bool) -> list[RoleSpec]:
     from dreamfleet.launch import combined
 
+    make = make_factories(options)
     if kind == "replay":
-        return [combined.replay_spec(make.make_replay_train, make.make_replay_eval, make.make_stream, args)]
+        return [combined.replay_spec(make, roles)]
     if kind == "logger":
-        return [combined.logger_spec(make.make_logger, args)]
+        return [combined.logger_spec(make, roles)]
     if kind == "envs":
-        return combined.env_specs(make.make_env_train, make.make_env_eval, args)
+        return combined.env_specs(make.make_env_train, make.make_env_eval, roles)
     assert kind == "env", kind
-    return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, args)]
+    return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, roles)]
 
 
-def _make_args(config: elements.Config) -> elements.Config:
-    options = config.env.get(task_section(config.task), {})
-    return elements.Config({**config_args(config), "action_repeat": options.get("repeat", 1)})
+def _role_options(options: Options, **facts: bool) -> RoleOptions:
+    suite = getattr(options.env, task_section(options.task), None)
+    return role_options(options, action_repeat=getattr(suite, "repeat", 1), **facts)

@@ -1,6 +1,7 @@
 """Every role in one process, one after the other: the same code without threads and sockets, the same for a seed."""
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import math
@@ -10,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import elements
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
@@ -20,7 +20,7 @@ from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles.actor.role import Actor
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.env import EnvWorker
@@ -31,14 +31,8 @@ from dreamfleet.roles.wiring import load_factory
 
 
 def serial(
-    make_agent: Callable,
-    make_replay_train: Callable,
-    make_replay_eval: Callable,
-    make_env_train: Callable,
-    make_env_eval: Callable,
-    make_stream: Callable,
-    make_logger: Callable,
-    args: elements.Config,
+    make: Factories,
+    args: Args,
     on_turn: Callable[[], None] = lambda: None,
     is_asked: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -47,44 +41,42 @@ def serial(
     With `leg`, the run writes itself down every so many steps and goes on from nothing but that, as a resumed run does:
     both are the same to the bit. It also ends between two legs if it `is_asked` to.
     """
-    args = with_defaults(args)
-    envs = make_env_train, make_env_eval
-    given = make_agent, make_replay_train, make_replay_eval, *envs, make_stream, make_logger
-    make = Factories(*map(load_factory, given))
+    options = read_args(args)
+    make = Factories(*map(load_factory, make))
     agent = make.make_agent()
-    while not Leg(agent, make, args).run(on_turn) and not is_asked():
+    while not Leg(agent, make, options).run(on_turn) and not is_asked():
         pass
 
 
 class Leg:
     """All roles, made from what the log directory holds, up to the end of the leg or of the run."""
 
-    def __init__(self, agent: Any, make: Factories, args: elements.Config):
-        args = args.update(episode_timeout=math.inf)  # everybody is silent while one of them works
-        if args.leg:  # saves and logs at the end of the leg, and not when the time has come; there are no reports
-            args = args.update(save_every=0.0, log_every=0.0, report_every=0.0)
-        self._args = args
-        replay = self._replay = ReplayRole(make.make_replay_train(), make.make_replay_eval(), make.make_stream, args)
-        self._logger = LoggerRole(make.make_logger(), args)
+    def __init__(self, agent: Any, make: Factories, options: RoleOptions):
+        options = dataclasses.replace(options, episode_timeout=math.inf)  # all are silent while one of them works
+        if options.leg:  # saves and logs at the end of the leg, and not when the time has come; there are no reports
+            options = dataclasses.replace(options, save_every=0.0, log_every=0.0, report_every=0.0)
+        self._options = options
+        replay = self._replay = ReplayRole(make.make_replay_train(), make.make_replay_eval(), make.make_stream, options)
+        self._logger = LoggerRole(make.make_logger(), options)
         for role in (replay, self._logger):
-            role.restore(Checkpoints(args.logdir))
-        number = replay.limiter.inserts // args.leg if args.leg else 0
-        self._end = (number + 1) * args.leg if args.leg else math.inf
+            role.restore(Checkpoints(options.logdir))
+        number = replay.limiter.inserts // options.leg if options.leg else 0
+        self._end = (number + 1) * options.leg if options.leg else math.inf
         clients = DirectClient("replay", replay.methods()), DirectClient("logger", self._logger.methods())
-        actor = Actor(agent, *clients, args, send_delay_s=0.0)
+        actor = Actor(agent, *clients, options, send_delay_s=0.0)
         parsers = {"act": actor.parser.parse_one, "act_many": actor.parser.parse_many}
         act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in parsers.items()})
         make_envs = make.make_env_train, make.make_env_eval
-        if args.leg:
-            _set_seed(derive_seed(args.seed, "serial", 0, number))
+        if options.leg:
+            _set_seed(derive_seed(options.seed, "serial", 0, number))
             if hasattr(agent, "seed_policy"):
                 agent.seed_policy(number)
             make_envs = _with_incarnation(make_envs[0], number), _with_incarnation(make_envs[1], number)
-        self._workers = _make_workers(*make_envs, act, args)
-        self._learner = Learner(agent, *clients, args.update(prefetch=1), wait_s=0.0)
+        self._workers = _make_workers(*make_envs, act, options)
+        self._learner = Learner(agent, *clients, dataclasses.replace(options, prefetch=1), wait_s=0.0)
         self._learner.restore()
         self._learner.observe(replay.counts())
-        self._should_log, self._should_show = Every(args.log_every), Every(1.0)
+        self._should_log, self._should_show = Every(options.log_every), Every(1.0)
         lifecycle.set_state("running")
 
     def run(self, on_turn: Callable[[], None]) -> bool:
@@ -93,7 +85,7 @@ class Leg:
         batches = learner.batches()
         while not learner.is_over() and learner.step < self._end:
             # Learning comes first, since a leg ends, as a run does, once its last steps were taken.
-            while limiter.may_sample(self._args.batch_size) and (batch := next(batches, None)):
+            while limiter.may_sample(self._options.batch_size) and (batch := next(batches, None)):
                 learner.train(batch)
                 learner.do_what_is_due()
             if limiter.may_insert():
@@ -115,19 +107,19 @@ class Leg:
             part.close()
 
 
-def run_serial(factories: Factories, args: elements.Config) -> None:
-    """Runs in the log directory that the arguments name, alone, with what a user sees of it on the terminal."""
-    args = with_defaults(args)
+def run_serial(make: Factories, options: RoleOptions) -> None:
+    """Runs in the log directory that the options name, alone, with what a user sees of it on the terminal."""
 
     def show() -> None:
         if should_show():
             status = {"state": lifecycle.state(), "roles": {}}
-            terminal.update(read_progress(args.logdir), status)
+            terminal.update(read_progress(options.logdir), status)
 
     should_show = Every(1.0)
-    with lock_logdir(args.logdir), Terminal(args.steps) as terminal, _stop_on_signals(bool(args.leg)) as received:
+    signals = _stop_on_signals(bool(options.leg))
+    with lock_logdir(options.logdir), Terminal(options.steps) as terminal, signals as received:
         try:
-            serial(*factories, args, on_turn=show, is_asked=lambda: bool(received))
+            serial(make, options, on_turn=show, is_asked=lambda: bool(received))
         finally:
             lifecycle.reset()
     if signal.SIGINT in received:
@@ -215,9 +207,10 @@ def _answer(actor: Actor, parse: Callable) -> Callable[[Any, dict], Any]:
     return act
 
 
-def _make_workers(make_train: Callable, make_eval: Callable, act: Any, args: elements.Config) -> list[EnvWorker]:
-    groups = [(make_train, range(args.envs), False), (make_eval, range(args.envs, args.envs + args.eval_envs), True)]
-    return [EnvWorker(make, list(ids), is_eval, act, args.act_timeout) for make, ids, is_eval in groups if ids]
+def _make_workers(make_train: Callable, make_eval: Callable, act: Any, options: RoleOptions) -> list[EnvWorker]:
+    total = options.envs + options.eval_envs
+    groups = [(make_train, range(options.envs), False), (make_eval, range(options.envs, total), True)]
+    return [EnvWorker(make, list(ids), is_eval, act, options.act_timeout) for make, ids, is_eval in groups if ids]
 
 
 def _with_incarnation(make_env: Callable, number: int) -> Callable:

@@ -5,22 +5,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import elements
-
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import CheckpointError, ConfigError
-from dreamfleet.launch.factories import make_config_agent
+from dreamfleet.launch.factories import make_run_agent
 from dreamfleet.launch.topology import derive_seed
-from dreamfleet.options import load_saved_config
+from dreamfleet.options import Options, load_saved_options
 
 log = logging.getLogger("dreamfleet.launch")
 
 
 class SavedRun(NamedTuple):
-    """A run as it was saved: its config, with what the user changes about it, and a checkpoint."""
+    """A run as it was saved: its options, with what the user changes about it, and a checkpoint."""
 
-    config: elements.Config
+    options: Options
     checkpoint: Checkpoint
 
 
@@ -28,43 +26,41 @@ def load_run(
     logdir: str | Path, overrides: Sequence[str] = (), checkpoint: str | Path | None = None, flags: Sequence[str] = ()
 ) -> SavedRun:
     """The run in `logdir` with its newest checkpoint, or with the one that is named by path or by name."""
-    config = load_saved_config(logdir, overrides, flags)
-    return SavedRun(config, _find_checkpoint(config, checkpoint))
+    options = load_saved_options(logdir, overrides, flags)
+    return SavedRun(options, _find_checkpoint(options, checkpoint))
 
 
 def make_trained_agent(run: SavedRun) -> Any:
     """The agent of a run with the parameters of the checkpoint."""
-    agent = make_config_agent(run.config)
+    agent = make_run_agent(run.options)
     try:
         agent.load(run.checkpoint.read("agent"))
     except CheckpointError as error:
-        remedy = "take a task with the observations and actions of the run, and the agent and sizes of its config"
-        raise ConfigError(
-            "task", run.config.flat["task"], f"does not fit {run.checkpoint.name} ({error})", remedy
-        ) from None
+        remedy = "take a task with the observations and actions of the run, and the agent and sizes of its options"
+        raise ConfigError("task", run.options.task, f"does not fit {run.checkpoint.name} ({error})", remedy) from None
     return agent
 
 
-def make_eval_env(config: elements.Config, render: bool = False) -> Callable[[int], Env]:
+def make_eval_env(options: Options, render: bool = False) -> Callable[[int], Env]:
     """A factory of environments by number, with other seeds than those of the training; `render` as in `make_env`."""
 
     def make(index: int) -> Env:
-        return make_env(config.task, derive_seed(config.seed, "eval", index, 0), dict(config.env), render)
+        return make_env(options.task, derive_seed(options.seed, "eval", index, 0), options.env, render)
 
     return make
 
 
-def _find_checkpoint(config: Any, given: str | Path | None) -> Checkpoint:
-    directory = Path(config.logdir) / "ckpt"
+def _find_checkpoint(options: Options, given: str | Path | None) -> Checkpoint:
+    directory = Path(options.logdir) / "ckpt"
     if given is None:
-        found = Checkpoints(config.logdir).latest() if directory.is_dir() else None
+        found = Checkpoints(options.logdir).latest() if directory.is_dir() else None
         if found is None and any(directory.glob("step-*")):
             remedy = "see the warnings above, and go on training to get a whole one"
-            raise ConfigError("logdir", config.logdir, "holds a run whose checkpoints are all damaged", remedy)
+            raise ConfigError("logdir", options.logdir, "holds a run whose checkpoints are all damaged", remedy)
         if found is None:
             reason = "holds a run that has not saved a checkpoint yet"
-            remedy = f"wait for the first one (run.save_every={config.run.save_every} s), or end the run with Ctrl-C"
-            raise ConfigError("logdir", config.logdir, reason, remedy)
+            remedy = f"wait for the first one (run.save_every={options.run.save_every} s), or end the run with Ctrl-C"
+            raise ConfigError("logdir", options.logdir, reason, remedy)
         return found
     path = Path(given).expanduser()
     path = directory / path if not path.exists() and (directory / path).is_dir() else path

@@ -1,21 +1,50 @@
-"""The settings of a run: YAML defaults and presets, strict loading, checks before a start, saving and resuming."""
+"""The options of a run: a typed field for each, of which command line, help, checks, saved files and docs are made."""
 
-from dreamfleet.options.check import check_config
+from dreamfleet.options.args import Args, key_file, read_args
+from dreamfleet.options.check import check_options
+from dreamfleet.options.dreamer import DreamerOptions
+from dreamfleet.options.env import EnvOptions
+from dreamfleet.options.fields import flatten
 from dreamfleet.options.help import option_help
-from dreamfleet.options.load import agent_settings, config_args, load_config
-from dreamfleet.options.resume import check_resume, forget_config, format_config, is_saved, save_config
-from dreamfleet.options.saved import load_saved_config
+from dreamfleet.options.jax import JaxOptions
+from dreamfleet.options.load import change_options, load_options
+from dreamfleet.options.logger import LoggerOptions
+from dreamfleet.options.replay import ReplayOptions
+from dreamfleet.options.root import AgentOptions, Options, RoleOptions, agent_options, role_options
+from dreamfleet.options.run import RunOptions
+from dreamfleet.options.saved import (
+    check_resume,
+    forget_options,
+    format_options,
+    is_saved,
+    load_saved_options,
+    save_options,
+)
 
 __all__ = [
-    "agent_settings",
-    "check_config",
+    "AgentOptions",
+    "Args",
+    "DreamerOptions",
+    "EnvOptions",
+    "JaxOptions",
+    "LoggerOptions",
+    "Options",
+    "ReplayOptions",
+    "RoleOptions",
+    "RunOptions",
+    "agent_options",
+    "change_options",
+    "check_options",
     "check_resume",
-    "config_args",
-    "forget_config",
-    "format_config",
+    "flatten",
+    "forget_options",
+    "format_options",
     "is_saved",
-    "load_config",
-    "load_saved_config",
+    "key_file",
+    "load_options",
+    "load_saved_options",
     "option_help",
-    "save_config",
+    "read_args",
+    "role_options",
+    "save_options",
 ]

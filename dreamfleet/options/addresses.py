@@ -5,9 +5,9 @@ import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from dreamfleet.errors import ConfigError
+from dreamfleet.options.run import RunOptions
 
 ROLES = ("actor", "replay", "logger")
 TCP = re.compile(r"(?:(?P<host>[A-Za-z0-9_.-]+):)?(?P<port>[0-9]+)|[A-Za-z0-9_.-]+:\{auto\}")
@@ -15,17 +15,18 @@ FORMS = "write ipc:{auto}, ipc:/path, localhost:{auto} or host:port"
 IPC_PATH_BYTES = 107  # longest name that the kernel takes for a unix socket
 
 
-def check_addresses(config: Any, listens: Iterable[str]) -> None:
+def check_addresses(run: RunOptions, listens: Iterable[str]) -> None:
     """Raises ConfigError for a malformed address, one given twice, or one of the roles in `listens` that is taken."""
     seen: dict[str, str] = {}
-    for role in ROLES:
-        key, addr = f"run.{role}_addr", config.run[f"{role}_addr"]
-        _check_form(key, addr, config.run.transport)
+    addresses = {"actor": run.actor_addr, "replay": run.replay_addr, "logger": run.logger_addr}
+    for role, addr in addresses.items():
+        key = f"run.{role}_addr"
+        _check_form(key, addr, run.transport)
         if addr in seen and "{auto}" not in addr:
             raise ConfigError(key, addr, f"is also {seen[addr]}", "give each role an address of its own")
         seen[addr] = key
     for role in listens:
-        _check_free(f"run.{role}_addr", config.run[f"{role}_addr"])
+        _check_free(f"run.{role}_addr", addresses[role])
 
 
 def is_tcp(addr: str) -> bool:

@@ -1,66 +1,78 @@
-"""Help texts, read from the comments in the YAML files; shown by `dreamfleet train --help`."""
+"""Every option in words, made from its declaration: `dreamfleet train --help`, and the page `docs/options.md`."""
 
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from dreamfleet.options.load import DEFAULTS, PRESETS
-from dreamfleet.options.values import ALIASES
+from dreamfleet.options.fields import Field, find_fields
+from dreamfleet.options.load import PRESETS
+from dreamfleet.options.root import Options
 
-LINE = re.compile(r"(?P<indent> *)(?P<name>[\w.]+):(?: +(?P<value>[^#\s].*?))?(?: +# (?P<meaning>.*))?")
+PAGE = """\
+# Options
 
-
-class Option(NamedTuple):
-    """One line of a YAML file: its dotted key, the value as written there, and the comment behind it."""
-
-    key: str
-    value: str
-    meaning: str
+Every option of `dreamfleet train`, by section, set with `--KEY VALUE` on the command line, by keyword in Python, or by
+[presets](presets.md). Options marked `*` may change when a run is resumed; any other change is refused. This page is
+made by `make docs` from the declarations in `dreamfleet/options/`."""
 
 
-def option_help(width: int | None = None) -> str:
+def option_help(width: int | None = None, options: type[Options] = Options) -> str:
     """Every option with its default and meaning, by section, followed by the presets."""
     width = width or shutil.get_terminal_size().columns
     blocks = []
-    options = [option for option in read_options(DEFAULTS) if option.value]
-    for section, group in groupby(options, _section):
-        rows = [(f"--{option.key}", option.value, _with_alias(option)) for option in group]
-        blocks.append(f"{section} options (default, meaning):\n{_table(rows, width)}")
-    presets = [(name, meaning) for name, _, meaning in read_options(PRESETS) if "." not in name]
-    blocks.append(f"presets:\n{_table(presets, width)}")
+    for name, fields in _sections(options):
+        rows = [(f"--{field.key}", _shown(field.default), _meaning(field)) for field in fields]
+        blocks.append(f"{name} options (default, meaning):\n{_table(rows, width)}")
+    blocks.append(f"presets:\n{_table(list(preset_help().items()), width)}")
     return "\n\n".join(blocks)
 
 
-def read_options(path: Path) -> list[Option]:
-    """The lines of a YAML file of nested mappings; a section is an option without a value."""
-    return list(_parse(path.read_text()))
+def option_page(options: type[Options] = Options) -> str:
+    """The same as a page of Markdown."""
+    blocks = [PAGE]
+    for name, fields in _sections(options):
+        marks = {True: " *", False: ""}
+        rows = [
+            f"| `{field.key}`{marks[field.rule.can_change]} | `{_shown(field.default)}` | {_meaning(field)} |"
+            for field in fields
+        ]
+        blocks.append("\n".join([f"## {name}", "", "| option | default | meaning |", "|---|---|---|", *rows]))
+    return "\n\n".join(blocks) + "\n"
 
 
-def _parse(text: str) -> Iterator[Option]:
-    parents: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        match = LINE.fullmatch(line)
-        if not match:
-            continue
-        indent = len(match["indent"])
-        parents = [parent for parent in parents if parent[0] < indent] + [(indent, match["name"])]
-        yield Option(".".join(name for _, name in parents), match["value"] or "", match["meaning"] or "")
+def preset_help() -> dict[str, str]:
+    """The meaning of each preset, which is the comment behind its name."""
+    found = re.findall(r"^(\w+): +# (.*)$", PRESETS.read_text(encoding="utf-8"), re.MULTILINE)
+    return dict(found)
 
 
-def _section(option: Option) -> str:
-    return option.key.split(".")[0] if "." in option.key else "main"
+def _sections(options: type[Options]) -> Iterator[tuple[str, list[Field]]]:
+    def section(field: Field) -> str:
+        return field.key.split(".")[0] if "." in field.key else "main"
+
+    for name, fields in groupby(find_fields(options).values(), section):
+        yield name, list(fields)
 
 
-def _with_alias(option: Option) -> str:
-    short = [alias for alias, key in ALIASES.items() if key == option.key]
-    return option.meaning + (f" (short: --{short[0].replace('_', '-')})" if short else "")
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value) if value != "" else "''"
 
 
-def _table(rows: list, width: int) -> str:
+def _meaning(field: Field) -> str:
+    """The help of an option with what else its declaration says."""
+    missing = [choice for choice in field.choices if not re.search(rf"\b{choice}\b", field.rule.help)]
+    choices = f": {', '.join(field.choices)}" if missing else ""
+    limits = f", {field.rule.range()}" if field.rule.at_most is not None or field.rule.multiple_of else ""
+    short = f" (short: --{field.rule.short.replace('_', '-')})" if field.rule.short else ""
+    return field.rule.help + choices + limits + short
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int) -> str:
     """Aligns all columns; the last one is wrapped to what is left of `width`."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     lines = []

@@ -1,53 +1,121 @@
-"""The config of a run that is over or under way, for the commands that look at it afterwards."""
+"""The options that a run keeps in its log directory: written at its start, compared when it resumes, read later."""
 
+import dataclasses
+import io
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import elements
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
+from dreamfleet.base.files import replace_file
 from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.load import load_config, load_defaults
-from dreamfleet.options.resume import FILENAME, read_saved
+from dreamfleet.options.fields import find_fields, flatten
+from dreamfleet.options.load import change_options, flat_items, load_options
+from dreamfleet.options.root import Options
 
 log = logging.getLogger("dreamfleet.options")
 
-# A run may be looked at on another machine than the one that it was trained on.
-THIS_MACHINE = {
-    "jax.platform": "auto",
-    "jax.train_devices": 1,
-    "jax.sharding": "replicated",
-    "jax.policy_device": 0,
-}
+FILENAME = "config.yaml"
 
 
-def load_saved_config(
+def save_options(options: Options) -> Path:
+    """Writes `LOGDIR/config.yaml` atomically and returns its path."""
+    path = Path(options.logdir) / FILENAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, format_options(options))
+    except OSError as error:
+        reason = f"cannot be written to ({error.strerror}: {error.filename})"
+        raise ConfigError("logdir", options.logdir, reason, "choose a directory that you may write to") from None
+    return path
+
+
+def is_saved(logdir: str | Path) -> bool:
+    """Whether a log directory holds the options of a run."""
+    return (Path(logdir) / FILENAME).exists()
+
+
+def forget_options(logdir: str | Path) -> None:
+    """Removes what `save_options` wrote, so that the directory can be used with any options."""
+    (Path(logdir) / FILENAME).unlink(missing_ok=True)
+
+
+def format_options(options: Options) -> str:
+    """The options as YAML, in the order of their declaration, one line for each however long its value."""
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = sys.maxsize
+    with io.StringIO() as stream:
+        yaml.dump(_plain(dataclasses.asdict(options)), stream)
+        return stream.getvalue()
+
+
+def read_saved(path: Path) -> dict[str, Any]:
+    """The values in a saved file by dotted key, whether or not this version knows them."""
+    try:
+        values = YAML(typ="safe").load(path)
+        if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+            raise ValueError("it is not a mapping of options")
+        flat = {key: tuple(value) if isinstance(value, list) else value for key, value in flat_items(values)}
+        if empty := [key for key, value in flat.items() if value in ((), None)]:
+            raise ValueError(f"{empty[0]} has no value")
+        return flat
+    except (OSError, UnicodeDecodeError, YAMLError, TypeError, ValueError) as error:
+        reason = f"holds a {FILENAME} that cannot be read ({' '.join(str(error).split())})"
+        remedy = f"repair or delete {path}, or use another logdir"
+        raise ConfigError("logdir", str(path.parent), reason, remedy) from None
+
+
+def fixed_values(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that the data and the parameters of a run depend on."""
+    fields = find_fields(Options)
+    return {key: value for key, value in flat.items() if key not in fields or not fields[key].rule.can_change}
+
+
+def check_resume(options: Options) -> bool:
+    """Raises ConfigError if the log directory holds a run of other options; returns whether it holds one."""
+    logdir = options.logdir
+    if not is_saved(logdir):
+        return False
+    saved = _as_of_today(read_saved(Path(logdir) / FILENAME), logdir, type(options))
+    given = flatten(options)
+    changes = [f"{key}: {saved[key]!r} -> {given[key]!r}" for key in fixed_values(given) if saved[key] != given[key]]
+    if changes:
+        reason = f"holds a run with other options ({', '.join(changes)})"
+        raise ConfigError("logdir", logdir, reason, "set these back to resume it, or use another logdir")
+    return True
+
+
+def load_saved_options(
     logdir: str | Path, overrides: Mapping[str, Any] | Sequence[str] = (), flags: Sequence[str] = ()
-) -> elements.Config:
-    """The config of the run in `logdir`, to compute with one device of this machine, with overrides on top.
+) -> Options:
+    """The options of the run in `logdir`, with overrides on top, to compute on one device of this machine.
 
     Options that this version does not know are refused: the run may mean something by them that it would not get.
     """
     logdir = Path(logdir).expanduser().absolute()
-    path = find_config(logdir)
-    saved, defaults = read_saved(path), load_defaults().flat
-    for key in sorted(saved.keys() - defaults.keys()):
-        near = nearest(key, defaults)
+    path = find_saved(logdir)
+    saved, fields = read_saved(path), find_fields(Options)
+    for key in sorted(saved.keys() - fields.keys()):
+        near = nearest(key, fields)
         hint = f", or rename it (to {' or '.join(near)}?)" if near else ""
         reason = f"is in {path}, but this version of dreamfleet does not know it"
-        raise ConfigError(
-            key, saved[key], reason, f"use the version that the run was trained with, or remove it there{hint}"
-        )
-    if missing := sorted(defaults.keys() - saved.keys()):
-        log.warning("%s is of a version without %s: defaults are taken", path, ", ".join(missing))
-    base = load_config({**saved, **THIS_MACHINE, "logdir": str(logdir)})
-    return load_config(overrides, base=base, flags=flags)
+        remedy = f"use the version that the run was trained with, or remove it there{hint}"
+        raise ConfigError(key, saved[key], reason, remedy)
+    if missing := sorted(fields.keys() - saved.keys()):
+        log.warning("%s is of a version without %s: using the defaults", path, ", ".join(missing))
+    base = load_options({**saved, "logdir": str(logdir)})
+    here = dataclasses.replace(base.jax, platform="auto", train_devices=1, sharding="replicated", policy_device=0)
+    return change_options(dataclasses.replace(base, jax=here), overrides, flags=flags)
 
 
-def find_config(logdir: Path) -> Path:
-    """The saved config in a log directory; refuses directories that hold no run."""
+def find_saved(logdir: Path) -> Path:
+    """The saved options in a log directory; refuses directories that hold no run."""
     if not logdir.is_dir():
         raise ConfigError("logdir", str(logdir), "is not a directory", "name the --logdir of a dreamfleet train")
     path = logdir / FILENAME
@@ -56,3 +124,19 @@ def find_config(logdir: Path) -> Path:
     runs = sorted(found.parent.name for found in logdir.glob(f"*/{FILENAME}"))
     remedy = f"name one of those inside it: {', '.join(runs)}" if runs else "name the --logdir of a dreamfleet train"
     raise ConfigError("logdir", str(logdir), f"holds no run (there is no {FILENAME} in it)", remedy)
+
+
+def _as_of_today(saved: dict[str, Any], logdir: str, options: type[Options]) -> dict[str, Any]:
+    """Fills options that an older version did not have with their defaults, and drops those that no longer exist."""
+    fields = find_fields(options)
+    for key in saved.keys() - fields.keys():
+        log.warning("%s: the option %s=%r is unknown to this version and ignored", logdir, key, saved[key])
+    if missing := [key for key in fields if key not in saved]:
+        log.warning("%s: saved by a version without %s: using the defaults", logdir, ", ".join(missing))
+    return {key: saved.get(key, field.default) for key, field in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value

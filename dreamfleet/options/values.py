@@ -1,19 +1,14 @@
-"""Names and values as a user writes them, turned into keys and values of a config, or refused with a reason."""
+"""Names and values as a user writes them, turned into keys and values of options, or refused with a reason."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from dreamfleet.base.hints import nearest
-from dreamfleet.errors import ConfigError
+from dreamfleet.errors import ConfigError, UnknownOption
+from dreamfleet.options.fields import Field
 
-ALIASES = {
-    "steps": "run.steps",
-    "duration": "run.duration",
-    "envs": "run.envs",
-    "eval_envs": "run.eval_envs",
-}
 BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -26,62 +21,63 @@ def parse_words(words: Sequence[str]) -> dict[str, list[str]]:
             name, has_value, value = word[2:].partition("=")
             values = result[name] = [value] if has_value else []
         elif values is None:
-            raise ConfigError(
-                "argument", word, "has no option in front of it", f"write --KEY VALUE, as in --task {word}"
-            )
+            reason, remedy = "has no option in front of it", f"write --KEY VALUE, as in --task {word}"
+            raise ConfigError("argument", word, reason, remedy)
         else:
             values.append(word)
     return result
 
 
-def resolve_key(name: str, value: object, keys: Iterable[str], flags: Iterable[str] = ()) -> str:
-    """The key that `name` stands for; `flags` are further names to suggest when there is none."""
+def find_field(
+    name: str, value: object, fields: Mapping[str, Field], flags: Iterable[str] = (), dashes: str = ""
+) -> Field:
+    """The option that `name` stands for; `flags` are further names to suggest when there is none."""
     key = name.replace("-", "_")
-    key = ALIASES.get(key, key)
-    keys = list(keys)
-    if key in keys:
-        return key
-    inside = [other for other in keys if other.startswith(f"{key}.")]
-    near = nearest(key, [*keys, *flags])
+    shorts = {field.rule.short: field for field in fields.values() if field.rule.short}
+    if found := fields.get(key) or shorts.get(key):
+        return found
+    inside = [other for other in fields if other.startswith(f"{key}.")]
+    near = " or ".join(dashes + other for other in nearest(key, [*fields, *flags]))
     if inside:
-        reason, remedy = "names a section, not an option", f"set one of its options, such as {inside[0]}"
-        remedy += f", or did you mean {' or '.join(near)}?" if near else ""
-    else:
-        reason = "is an unknown option"
-        remedy = f"did you mean {' or '.join(near)}?" if near else "`dreamfleet train --help` lists all options"
-    raise ConfigError(name, _shown(value), reason, remedy)
+        remedy = f"set one of its options, such as {dashes}{inside[0]}" + (f", or did you mean {near}?" if near else "")
+        raise ConfigError(dashes + name, _shown(value), "is a section, not an option", remedy)
+    remedy = f"did you mean {near}?" if near else "`dreamfleet train --help` lists all options"
+    raise UnknownOption(dashes + name, _shown(value), remedy)
 
 
-def parse_value(key: str, value: Any, default: Any) -> Any:
-    """Converts `value`, a word, a list of words or a YAML value, to the type of `default`."""
+def parse_value(field: Field, value: Any) -> Any:
+    """Converts `value` (a word, a list of words or a Python value) to the type of the option, and checks its range."""
     words = list(value) if isinstance(value, (list, tuple)) else [value]
-    if isinstance(default, tuple):
+    if field.is_list:
         words = [part.strip() for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
         words = [word for word in words if word != ""]
         if not words:
-            raise ConfigError(key, _shown(value), "is an empty list", f"give at least one, such as {default[0]}")
-        return tuple(_parse_scalar(key, word, default[0]) for word in words)
-    example = "''" if default == "" else default
+            remedy = f"give at least one, such as {field.default[0]}"
+            raise ConfigError(field.key, _shown(value), "is an empty list", remedy)
+        return tuple(_parse_one(field, word) for word in words)
     if not words:
-        raise ConfigError(key, "", "has no value", f"write it behind the option, as in --{key} {example}")
+        example = "''" if field.default == "" else field.default
+        raise ConfigError(field.key, "", "has no value", f"write it behind the option, as in --{field.key} {example}")
     if len(words) > 1:
-        raise ConfigError(
-            key, _shown(value), f"has {len(words)} values but takes one", "give one, in quotes if need be"
-        )
-    return _parse_scalar(key, words[0], default)
+        reason = f"has {len(words)} values but takes one"
+        raise ConfigError(field.key, _shown(value), reason, "give one, in quotes if need be")
+    return _parse_one(field, words[0])
 
 
-def _parse_scalar(key: str, value: Any, default: Any) -> Any:
-    parse, kind, example = {
-        bool: (_parse_bool, "neither True nor False", "True or False"),
-        int: (_parse_int, "not a whole number", "one, such as 8 or 1e4"),
-        float: (_parse_float, "not a finite number", "one, such as 0.5 or 1e4"),
-        str: (_parse_str, "not a text", "a word"),
-    }[type(default)]
+def _parse_one(field: Field, value: Any) -> Any:
+    parse, reason, example = PARSERS[field.kind]
     try:
-        return parse(value)
+        parsed = parse(value)
     except (TypeError, ValueError, OverflowError, KeyError):
-        raise ConfigError(key, value, f"is {kind}", f"give {example} (the default is {default!r})") from None
+        remedy = f"give {example} (the default is {field.default!r})"
+        raise ConfigError(field.key, value, reason, remedy) from None
+    if field.choices and parsed not in field.choices:
+        near = nearest(parsed, field.choices)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigError(field.key, value, "is unknown", f"choose from {', '.join(field.choices)}{hint}")
+    if field.kind in (int, float) and (violation := field.rule.violation(parsed)):
+        raise ConfigError(field.key, parsed, violation, f"the default is {field.default!r}")
+    return parsed
 
 
 def _parse_bool(value: Any) -> bool:
@@ -110,6 +106,15 @@ def _parse_str(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, PurePath)):
         raise TypeError(value)
     return str(value)
+
+
+# By the type of an option: how a value is read, and what to say where it cannot be.
+PARSERS: dict[type, tuple[Any, str, str]] = {
+    bool: (_parse_bool, "is neither True nor False", "True or False"),
+    int: (_parse_int, "is not a whole number", "one, such as 8 or 1e4"),
+    float: (_parse_float, "is not a finite number", "one, such as 0.5 or 1e4"),
+    str: (_parse_str, "is not text", "a word"),
+}
 
 
 def _shown(value: object) -> object:

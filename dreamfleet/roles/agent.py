@@ -4,10 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-import elements
-
 from dreamfleet import lifecycle
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import Args, read_args
 from dreamfleet.roles.actor.role import parallel_actor
 from dreamfleet.roles.learner.role import parallel_learner
 from dreamfleet.roles.wiring import load_factory
@@ -17,16 +15,16 @@ log = logging.getLogger("dreamfleet.agent")
 ACTOR_STOP_S = 30.0
 
 
-def parallel_agent(make_agent: bytes | Callable, args: elements.Config) -> None:
+def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
     """Acts and learns until the learner is done; the first failure of either side is raised."""
-    args = with_defaults(args)
+    options = read_args(args)
     agent = load_factory(make_agent)()
     barrier = threading.Barrier(2)
     errors: list[BaseException] = []
 
     def run(role: Callable) -> None:
         try:
-            role(agent, barrier, args)
+            role(agent, barrier, options)
         except BaseException as e:
             errors.append(e)
         finally:

@@ -4,34 +4,31 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 
-import elements
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import Args, read_args
 from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 
 log = logging.getLogger("dreamfleet.env")
 
 
-def parallel_env(make_env: bytes | Callable, envid: int, args: elements.Config, is_eval: bool = False) -> None:
+def parallel_env(make_env: bytes | Callable, envid: int, args: Args, is_eval: bool = False) -> None:
     """Runs one environment until the process is asked to stop."""
     env_worker(make_env, [envid], args, is_eval)
 
 
-def env_worker(
-    make_env: bytes | Callable, env_ids: Sequence[int], args: elements.Config, is_eval: bool = False
-) -> None:
+def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, is_eval: bool = False) -> None:
     """Runs several environments in lock-step until the process is asked to stop."""
-    args = with_defaults(args)
+    options = read_args(args)
     name = f"env{env_ids[0]}"
-    actor = connect(args, "actor", name, max_inflight=1, threaded=False)
-    reports = RoleReports(args, name, "env") if 0 in env_ids else None
-    worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, args.act_timeout, args.env_timeout)
+    actor = connect(options, "actor", name, max_inflight=1, threaded=False)
+    reports = RoleReports(options, name, "env") if 0 in env_ids else None
+    worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, options.act_timeout, options.env_timeout)
     with lifecycle.on_stop(actor.close):
         lifecycle.set_state("running")
         try:

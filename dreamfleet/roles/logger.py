@@ -7,14 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import elements
 import numpy as np
 
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, read_progress, write_progress
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.wiring import load_factory, serve
 
@@ -24,16 +23,16 @@ PROGRESS_EVERY_S = 1.0
 SCORE_EPISODES = 20  # the score shown is the mean of this many
 
 
-def parallel_logger(make_logger: bytes | Callable, args: elements.Config) -> None:
+def parallel_logger(make_logger: bytes | Callable, args: Args) -> None:
     """Serves `add` and `tran` until the process is asked to stop, then writes what is left."""
-    args = with_defaults(args)
-    role = LoggerRole(load_factory(make_logger)(), args)
-    role.restore(Checkpoints(args.logdir))
+    options = read_args(args)
+    role = LoggerRole(load_factory(make_logger)(), options)
+    role.restore(Checkpoints(options.logdir))
     role.go_on()
-    server = serve(args, "logger")
+    server = serve(options, "logger")
     for method, fn in role.methods().items():
         server.bind(method, fn, takes_meta=True)
-    should_write = Every(args.log_every)
+    should_write = Every(options.log_every)
     with server:
         lifecycle.set_state("running")
         while not lifecycle.wait_stop(PROGRESS_EVERY_S):
@@ -47,13 +46,13 @@ def parallel_logger(make_logger: bytes | Callable, args: elements.Config) -> Non
 class LoggerRole:
     """Metrics, episodes and progress of the run, from messages that may come from several threads."""
 
-    def __init__(self, logger: Any, args: elements.Config):
+    def __init__(self, logger: Any, options: RoleOptions):
         self._logger = logger
-        self._args = args
+        self._options = options
         self._metrics = Aggregator()
-        self._episodes = EpisodeTracker(args.episode_timeout)
+        self._episodes = EpisodeTracker(options.episode_timeout)
         self._env_rate = Rate()
-        self._progress = Progress(total_steps=args.steps, target_ratio=max(0.0, args.train_ratio))
+        self._progress = Progress(total_steps=options.steps, target_ratio=max(0.0, options.train_ratio))
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
         self._rows = 0
         self._previous: dict[str, float] = {}
@@ -100,8 +99,8 @@ class LoggerRole:
                 "episodes": self._progress.episodes,
                 "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
             }
-        checkpoints = Checkpoints(self._args.logdir, self._args.keep)
-        checkpoints.add_part(data["name"], "logger", state, self._args.is_joined)
+        checkpoints = Checkpoints(self._options.logdir, self._options.keep)
+        checkpoints.add_part(data["name"], "logger", state, self._options.is_joined)
         return {"episodes": state["episodes"]}
 
     def restore(self, checkpoints: Checkpoints) -> None:
@@ -117,13 +116,13 @@ class LoggerRole:
 
     def go_on(self) -> None:
         """Continues at the step last shown: a parallel run keeps the steps that came after its last checkpoint."""
-        if shown := read_progress(self._args.logdir):
+        if shown := read_progress(self._options.logdir):
             self._advance(shown.step)
 
     def write(self) -> None:
         """Hands everything gathered since the last time to the writers."""
         with self._lock, self._surviving():
-            frames = self._progress.step * self._args.action_repeat
+            frames = self._progress.step * self._options.action_repeat
             counts = {"frames": frames, "episodes/abandoned": self._episodes.abandoned}
             self._logger.add({**self._metrics.result(), **counts})
             self._logger.write()
@@ -138,7 +137,7 @@ class LoggerRole:
                     setattr(progress, name, float(np.mean(self._scores[is_eval])))
             if progress.total_steps and progress.env_rate:
                 progress.eta_s = max(0, progress.total_steps - progress.step) / progress.env_rate
-            write_progress(self._args.logdir, progress)
+            write_progress(self._options.logdir, progress)
 
     def close(self) -> None:
         """Writes what is left."""
@@ -175,7 +174,7 @@ class LoggerRole:
         progress.replay_fill, progress.replay_capacity = int(sent["items"]), int(sent["capacity"])
         progress.elapsed_s = now
         if sent["inserts"]:
-            progress.ratio = sent["samples"] * self._args.batch_length / sent["inserts"]
+            progress.ratio = sent["samples"] * self._options.batch_length / sent["inserts"]
 
     def _log_episode(self, episode: Episode) -> None:
         self._progress.episodes += 1

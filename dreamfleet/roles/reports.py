@@ -1,25 +1,27 @@
 """Periodic metrics of a role's own machinery, sent to the logger."""
 
 import contextlib
+import dataclasses
 import time
 
 import elements
 
 from dreamfleet.errors import DreamfleetError
+from dreamfleet.options import RoleOptions
 from dreamfleet.roles.wiring import connect
 
 
 class RoleReports:
     """Sends a role's statistics every `log_every` seconds; a logger that is away never holds the role up."""
 
-    def __init__(self, args: elements.Config, name: str, prefix: str):
+    def __init__(self, options: RoleOptions, name: str, prefix: str):
         # A replay that joins from elsewhere need not know where the logger is.
-        has_logger = "{auto}" not in args.logger_addr
-        self._client = connect(args, "logger", f"{name}-reports", max_inflight=4) if has_logger else None
+        has_logger = "{auto}" not in options.logger_addr
+        self._client = connect(options, "logger", f"{name}-reports", max_inflight=4) if has_logger else None
         self._prefix = prefix
-        self._every_s = args.log_every
+        self._every_s = options.log_every
         self._next = time.monotonic() + self._every_s
-        usage = args.get("usage", {})
+        usage = dataclasses.asdict(options.usage)
         self._usage = elements.Usage(**usage) if any(usage.values()) else None
 
     def is_due(self) -> bool:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import cloudpickle
-import elements
 
 from dreamfleet import rpc
-from dreamfleet.options.roles import key_file
+from dreamfleet.options import RoleOptions, key_file
 
 
 class Caller(Protocol):
@@ -34,24 +33,22 @@ class Caller(Protocol):
     def close(self) -> None: ...
 
 
-def serve(args: elements.Config, role: str) -> rpc.Server:
+def serve(options: RoleOptions, role: str) -> rpc.Server:
     """A server, not yet started, at the role's address."""
-    return rpc.make_server(args[f"{role}_addr"], role, transport=args.transport, key_file=key_file(args))
+    return rpc.make_server(options.address(role), role, transport=options.transport, key_file=key_file(options))
 
 
-def connect(
-    args: elements.Config, role: str, name: str, *, max_inflight: int = 16, threaded: bool = True
-) -> rpc.Client:
+def connect(options: RoleOptions, role: str, name: str, *, max_inflight: int = 16, threaded: bool = True) -> rpc.Client:
     """A client of the role, called `name` on the other side."""
     return rpc.make_client(
-        args[f"{role}_addr"],
+        options.address(role),
         name,
         peer=role,
-        transport=args.transport,
-        key_file=key_file(args),
+        transport=options.transport,
+        key_file=key_file(options),
         max_inflight=max_inflight,
         threaded=threaded,
-        meta=args.transport != "portal" or args.portal_meta,
+        meta=options.transport != "portal" or options.portal_meta,
     )
 
 

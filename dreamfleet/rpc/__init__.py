@@ -35,11 +35,11 @@ def make_server(
 ) -> Server:
     """A server for the role `name`; bind its methods, then start it."""
     options = {"max_message_bytes": max_message_bytes, "max_pending": max_pending}
-    if transport == "zmq" and is_ipc(str(addr)):
+    if transport in ("auto", "zmq") and is_ipc(str(addr)):
         from dreamfleet.rpc.local_server import LocalServer
 
         return LocalServer(str(addr), name, **options)
-    if transport == "zmq":
+    if transport in ("auto", "zmq"):
         from dreamfleet.rpc.zmq_server import ZmqServer
 
         return ZmqServer(str(addr), name, key_file=key_file, **options)
@@ -68,11 +68,11 @@ def make_client(
     Without `meta` nothing is added to the data, as plain portal servers need it.
     """
     options = {"peer": peer, "max_inflight": max_inflight}
-    if transport == "zmq" and is_ipc(str(addr)):
+    if transport in ("auto", "zmq") and is_ipc(str(addr)):
         from dreamfleet.rpc.local_client import InlineLocalClient, ThreadedLocalClient
 
         return (ThreadedLocalClient if threaded else InlineLocalClient)(str(addr), name, **options)
-    if transport == "zmq":
+    if transport in ("auto", "zmq"):
         from dreamfleet.rpc.zmq_client import ZmqClient
 
         return ZmqClient(str(addr), name, key_file=key_file, **options)

@@ -22,7 +22,7 @@ def resolve_addr(addr: str | int, transport: str) -> str:
     addr = str(addr)
     if _AUTO not in addr:
         return addr
-    if addr == f"ipc:{_AUTO}" and transport == "zmq":
+    if addr == f"ipc:{_AUTO}" and transport in ("auto", "zmq"):
         return check_ipc(f"ipc:{_make_directory()}/{_SOCKET}")
     if addr == f"ipc:{_AUTO}":
         addr = f"localhost:{_AUTO}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from dreamfleet.agent.dreamer.learning import DETER, STOCH
 from dreamfleet.agent.dreamer.sizes import model_sizes
-from dreamfleet.options.load import agent_settings, load_config
+from dreamfleet.options import agent_options, load_options
 
 STEP_SPACES = {
     "reward": elements.Space(np.float32),
@@ -39,7 +39,7 @@ def make_config(**overrides) -> elements.Config:
         "dreamer.imag_length": 3,
     }
     values |= {key.replace("__", "."): value for key, value in overrides.items()}
-    return agent_settings(load_config(values))
+    return agent_options(load_options(values))
 
 
 def random_module(make: Callable[[], Any], scale: float = 0.3, seed: int = 0) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.names import named_leaves, replace_leaves
-from dreamfleet.options.load import load_config
+from dreamfleet.options import load_options
 
 PATH = Path(os.environ.get("DREAMFLEET_REFERENCE") or Path(__file__).parents[1] / "data" / "reference_a.npz")
 
@@ -84,7 +84,7 @@ class Reference:
         sizes = dict(self.meta["sizes"])
         overrides = {f"dreamer.{key}": value for key, value in sizes.items()}
         overrides |= {"dreamer.horizon": self.meta["horizon"], "dreamer.contdisc": self.meta["contdisc"]}
-        self.config = load_config(overrides).dreamer
+        self.config = load_options(overrides).dreamer
         self.obs_space = {key: self._space(f"obs/{key}", 2) for key in self.under("obs/")}
         self.act_space = {key: self._space(f"prevact/{key}", 2) for key in self.under("prevact/")}
         model = jax.eval_shape(lambda: Model(jax.random.key(0), self.obs_space, self.act_space, self.config))

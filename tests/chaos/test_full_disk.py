@@ -14,7 +14,7 @@ from rich.console import Console
 from dreamfleet import lifecycle
 from dreamfleet.metrics import Progress
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.replay import role as replay_module
 from dreamfleet.roles.replay.role import ReplayRole
@@ -45,7 +45,7 @@ def make_rows(count: int) -> dict[str, np.ndarray]:
 def test_replay_waits_for_space_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(replay_module, "SPACE_EVERY_S", 0.02)
     lifecycle.reset()
-    role = make_role(with_defaults(make_args(tmp_path, train_ratio=0.0)))
+    role = make_role(read_args(make_args(tmp_path, train_ratio=0.0)))
     replies = []
     adding = threading.Thread(target=lambda: replies.append(role.add_batch(make_rows(3), {})))
     with full_disk():
@@ -59,7 +59,7 @@ def test_replay_waits_for_space_and_says_so(tmp_path, monkeypatch):
 
 def test_a_replay_that_waits_for_space_can_be_stopped(tmp_path):
     lifecycle.reset()
-    role = make_role(with_defaults(make_args(tmp_path, train_ratio=0.0)))
+    role = make_role(read_args(make_args(tmp_path, train_ratio=0.0)))
     errors = []
 
     def add() -> None:
@@ -80,7 +80,7 @@ def test_a_replay_that_waits_for_space_can_be_stopped(tmp_path):
 
 
 def test_the_logger_loses_metrics_and_nothing_else(tmp_path, caplog):
-    args = with_defaults(make_args(tmp_path))
+    args = read_args(make_args(tmp_path))
     role = LoggerRole(make_factories(args).make_logger(), args)
     role.add({"before": 1.0}, {"step": 1})
     role.write()

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.cli import main
-from dreamfleet.options import load_config, save_config
+from dreamfleet.options import load_options, save_options
 
 HARDER = """
 import gymnasium
@@ -113,11 +113,11 @@ class TestRunsThatCannotBeUsed:
         assert "holds no run (there is no config.yaml in it)" in refused(tmp_path)
 
     def test_a_directory_of_runs(self, refused, tmp_path):
-        save_config(load_config({"logdir": str(tmp_path / "seed_3")}), tmp_path / "seed_3")
+        save_options(load_options({"logdir": str(tmp_path / "seed_3")}))
         assert "holds no run" in (line := refused(tmp_path)) and "name one of those inside it: seed_3" in line
 
     def test_no_checkpoint_yet(self, refused, tmp_path):
-        save_config(load_config({"logdir": str(tmp_path), "agent": "a:B"}), tmp_path)
+        save_options(load_options({"logdir": str(tmp_path), "agent": "a:B"}))
         line = refused(tmp_path)
         assert "has not saved a checkpoint yet; wait for the first one (run.save_every=900.0 s)" in line
 

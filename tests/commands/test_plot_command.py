@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from dreamfleet.cli import main
-from dreamfleet.options import load_config, save_config
+from dreamfleet.options import load_options, save_options
 from dreamfleet.results.curves import Curve, RunCurve, aggregate, load_reference, load_run_curve, make_edges
 
 
 def write_run(logdir, scores, **config) -> None:
     """A log directory with a score every 100 steps."""
-    save_config(load_config({"task": "gym_CartPole-v1", "logdir": str(logdir), **config}), logdir)
+    save_options(load_options({"task": "gym_CartPole-v1", "logdir": str(logdir), **config}))
     rows = [
         {"step": 100 * i, "time": 5000.0 + 36 * i, "episode/score": score, "episode/length": 7}
         for i, score in enumerate(scores, 1)

@@ -23,8 +23,10 @@ def play(env, steps: int, action: int = FIRE) -> list[dict]:
 
 
 def screen(env) -> np.ndarray:
-    image = env._ale.getScreenGrayscale()[..., None] if env._gray else env._ale.getScreenRGB()
-    return resize(image, env._size, env._size)
+    image = (
+        env._ale.getScreenGrayscale()[..., None] if env.obs_space["image"].shape[-1] == 1 else env._ale.getScreenRGB()
+    )
+    return resize(image, *env.obs_space["image"].shape[:2])
 
 
 def test_spaces_follow_the_two_benchmarks():

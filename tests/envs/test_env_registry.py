@@ -41,7 +41,7 @@ def test_an_unknown_task_is_an_error_with_a_remedy(task, message):
 
 
 def test_dummies_take_the_options_of_their_suite():
-    env = make_env("dummy_image", 0, {"dummy": {"length": 2, "size": 16}, "gym": {"unused": 1}})
+    env = make_env("dummy_image", 0, {"dummy": {"length": 2, "size": 16}, "gym": {"size": 96}})
     assert isinstance(env, Dummy)
     assert env.obs_space["image"].shape == (16, 16, 3)
     action = {"action": np.int32(0), "reset": np.bool_(False)}

@@ -10,7 +10,7 @@ import pytest
 from dreamfleet.envs import check_task, make_env, reset_action
 from dreamfleet.envs.registry import EXTRAS, SUITES, _call, _dummy
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.load import load_defaults
+from dreamfleet.options import EnvOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the packages of the suites have warnings of their own
 
@@ -42,16 +42,15 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(suite, monk
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_the_options_of_the_config_are_those_of_the_suite_with_the_same_defaults(suite):
+def test_each_suite_takes_the_section_of_its_name(suite):
     needs(suite)
     if suite in EXTRAS:
         module = importlib.import_module(f"dreamfleet.envs.suites.{EXTRAS[suite].module}")
         make = getattr(module, f"make_{suite}")
     else:
         make = {"dummy": _dummy, "gym": _call}[suite]
-    parameters = inspect.signature(make).parameters.values()
-    options = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    assert dict(load_defaults().env.get(suite, {})) == options
+    section = getattr(EnvOptions(), suite, None)
+    assert inspect.signature(make).parameters["options"].annotation is type(section)
 
 
 @pytest.mark.parametrize(

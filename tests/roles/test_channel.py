@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamfleet import lifecycle, rpc
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import read_args
 from dreamfleet.roles.actor.channel import Channel
 from dreamfleet.roles.actor.sender import LOGGER_BACKLOG, TransitionSender
 from tests.fleet import DEADLINE_S, eventually, make_args
@@ -140,7 +140,7 @@ def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, clie
     sink.is_open.clear()
     try:
         with rpc.make_client(logger_addr, "actor", peer="logger") as logger_client:
-            sender = TransitionSender(client, logger_client, with_defaults(make_args(tmp_path)), pytest.fail)
+            sender = TransitionSender(client, logger_client, read_args(make_args(tmp_path)), pytest.fail)
             sender.send(make_batch(0))
             sender.send(make_batch(1))
             draining = threading.Thread(target=sender.drain, args=(DEADLINE_S,))
@@ -159,7 +159,7 @@ def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, si
     logger_addr = rpc.resolve_addr("ipc:{auto}", "zmq")
     failures = []
     with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
-        sender = TransitionSender(client, logger, with_defaults(make_args(tmp_path)), failures.append)
+        sender = TransitionSender(client, logger, read_args(make_args(tmp_path)), failures.append)
         count = 2 * LOGGER_BACKLOG
         for value in range(count):
             sender.send(make_batch(value))
@@ -187,7 +187,7 @@ def test_refusal_by_replay_is_a_failure(tmp_path, addr):
     server.bind("add_batch", refuse)
     server.bind("tran", lambda data: {})
     with server, rpc.make_client(addr, "actor", peer="replay") as client:
-        sender = TransitionSender(client, client, with_defaults(make_args(tmp_path)), failures.append)
+        sender = TransitionSender(client, client, read_args(make_args(tmp_path)), failures.append)
         sender.send(make_batch(0))
         eventually(lambda: failures, "the failure")
         sender.close()

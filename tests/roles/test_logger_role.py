@@ -4,7 +4,7 @@ import elements
 import numpy as np
 
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
 
 
@@ -18,7 +18,7 @@ def end_episode(role: LoggerRole, meta: dict) -> None:
 def make_role(logdir) -> tuple[LoggerRole, elements.Logger, list]:
     steps = []
     logger = elements.Logger(elements.Counter(), [lambda summaries: steps.extend(step for step, _, _ in summaries)])
-    return LoggerRole(logger, with_defaults(elements.Config(logdir=str(logdir)))), logger, steps
+    return LoggerRole(logger, read_args(elements.Config(logdir=str(logdir)))), logger, steps
 
 
 def test_steps_after_a_resume_do_not_go_back(tmp_path):

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.launch.factories import check_replay, make_config_replay, make_config_stream
-from dreamfleet.options import check_config, load_config
+from dreamfleet.launch.factories import check_replay, make_run_replay, make_run_stream
+from dreamfleet.options import check_options, load_options
 
 
 @pytest.fixture
 def make(tmp_path):
     def make(mode="train", **options):
         sizes = {"batch_length": 8, "report_length": 4, "batch_size": 4}
-        config = load_config({"logdir": str(tmp_path), **sizes, **options})
-        return make_config_replay(config, mode)
+        config = load_options({"logdir": str(tmp_path), **sizes, **options})
+        return make_run_replay(config, mode)
 
     return make
 
@@ -73,15 +73,15 @@ def test_options_reach_the_store(make):
 
 
 def test_stream_and_store_fit(make, tmp_path):
-    config = load_config({"logdir": str(tmp_path), "batch_length": 8, "report_length": 4, "batch_size": 4})
+    config = load_options({"logdir": str(tmp_path), "batch_length": 8, "report_length": 4, "batch_size": 4})
     with make() as store:
         fill(store)
-        assert next(make_config_stream(config, store, "train"))["n"].shape == (4, 9)
-        assert next(make_config_stream(config, store, "report"))["n"].shape == (4, 5)
+        assert next(make_run_stream(config, store, "train"))["n"].shape == (4, 9)
+        assert next(make_run_stream(config, store, "report"))["n"].shape == (4, 5)
 
 
 def test_what_the_replay_will_take_is_said(tmp_path):
-    config = load_config({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 100_000})
+    config = load_options({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 100_000})
     text = check_replay(config)
     assert text.startswith("replay: 100,000 steps of 12,299 bytes and what the agent adds, 1.4 GB and more in ")
     assert str(tmp_path) in text
@@ -92,21 +92,21 @@ def test_what_the_replay_will_take_is_said(tmp_path):
 def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, storage):
     options = {"task": "dummy_image", "replay.capacity": 10**12, "replay.storage": storage}
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes a step\), but"):
-        check_replay(load_config({"logdir": str(tmp_path), **options}))
+        check_replay(load_options({"logdir": str(tmp_path), **options}))
 
 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
         ({"replay.capacity": 5000, "run.envs": 64}, "leaves no room for a sequence of each of 64 environments"),
-        ({"replay.uniform": 0}, "replay.uniform=0.0 leaves no way to choose sequences"),
-        ({"replay.priority_max": 1.5}, "replay.priority_max=1.5 is not a part; give 0 to 1"),
+        ({"replay.uniform": 0}, "replay.uniform=0.0 leaves no way to sample sequences"),
+        ({"replay.priority_max": 1.5}, "replay.priority_max=1.5 must be in [0, 1]"),
         ({"run.envs": 0}, "leaves nothing to train on"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path, options, part):
     with pytest.raises(ConfigError, match=re.escape(part)):
-        check_config(load_config({"logdir": str(tmp_path), **options}))
+        check_options(load_options({"logdir": str(tmp_path), **options}))
 
 
 def test_without_environments_there_must_be_steps_and_nothing_to_wait_for(make, tmp_path):
@@ -114,7 +114,7 @@ def test_without_environments_there_must_be_steps_and_nothing_to_wait_for(make, 
         fill(store)
     offline = {"logdir": str(tmp_path), "run.envs": 0}
     with pytest.raises(ConfigError, match=r"run\.train_ratio=32\.0 cannot be kept without environments"):
-        check_config(load_config(offline))
+        check_options(load_options(offline))
     with pytest.raises(ConfigError, match=r"run\.steps=10 are never reached"):
-        check_config(load_config({**offline, "run.train_ratio": 0, "run.steps": 10}))
-    check_config(load_config({**offline, "run.train_ratio": 0}))
+        check_options(load_options({**offline, "run.train_ratio": 0, "run.steps": 10}))
+    check_options(load_options({**offline, "run.train_ratio": 0}))

@@ -7,7 +7,7 @@ import pytest
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import read_args
 from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.replay.references import reader_place
 from dreamfleet.roles.learner.batches import MOST_MISSES, Resolver, remote_batches
@@ -42,7 +42,7 @@ def open_role(tmp_path):
         drop()
         directories = {mode: tmp_path / "replay" / mode if storage == "disk" else None for mode in ("train", "eval")}
         stores = [Store(LENGTH, 1000, directory=path, sync_every=0.0) for path in directories.values()]
-        roles.append(ReplayRole(*stores, stream, with_defaults(make_args(tmp_path, train_ratio=0.0, **options))))
+        roles.append(ReplayRole(*stores, stream, read_args(make_args(tmp_path, train_ratio=0.0, **options))))
         return roles[-1]
 
     yield make
@@ -221,7 +221,7 @@ class OtherReplay:
 
 
 def test_a_replay_of_somebody_else_gets_rows(tmp_path):
-    args = with_defaults(make_args(tmp_path, train_ratio=0.0))
+    args = read_args(make_args(tmp_path, train_ratio=0.0))
     role = ReplayRole(OtherReplay(), OtherReplay(), make_stream, args)
     send(role, range(50), 1)
     send(role, range(50), 1)

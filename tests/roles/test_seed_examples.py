@@ -13,7 +13,7 @@ from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.combined import env_specs, logger_spec, replay_spec, resolved_addresses
 from dreamfleet.launch.supervise.supervisor import Supervisor
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import read_args
 from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
 from tests.fleet import DEADLINE_S, make_args, make_factories, read_inserts
 
@@ -51,7 +51,7 @@ def test_combined_takes_pickled_factories(tmp_path):
 @pytest.mark.parametrize("transport", ["zmq", "portal"])
 def test_actor_and_learner_in_threads(tmp_path, transport):
     steps = 800 if transport == "zmq" else 150
-    args = with_defaults(make_args(tmp_path, steps=steps, transport=transport))
+    args = read_args(make_args(tmp_path, steps=steps, transport=transport))
     make_agent, make_train, make_eval, make_env, _, make_stream, make_logger = make_factories(args)
     with resolved_addresses(args) as args:
         others = [
@@ -94,7 +94,7 @@ def test_failed_restore_does_not_leave_the_actor_waiting(tmp_path):
     draft = other.draft(1)
     draft.write("agent", {"weights": 1})
     draft.commit({"updates": 1, "elapsed_s": 0.0})
-    args = with_defaults(make_args(tmp_path, from_checkpoint=str(tmp_path / "other")))
+    args = read_args(make_args(tmp_path, from_checkpoint=str(tmp_path / "other")))
     with resolved_addresses(args) as args:
         try:
             with pytest.raises(ValueError, match="not my parameters"):

@@ -14,8 +14,7 @@ import dreamfleet
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.checkpoint.checkpoint import seal
 from dreamfleet.errors import CheckpointError, ConfigError, ReplayError
-from dreamfleet.options import load_config
-from dreamfleet.options.resume import check_resume
+from dreamfleet.options import check_resume, load_options
 from dreamfleet.replay.episodes import read_episode
 
 PACKAGE = Path(dreamfleet.__file__).parent
@@ -136,5 +135,5 @@ def test_an_archive_with_paths_in_it_writes_nothing(tmp_path):
 def test_a_config_that_wants_to_make_objects_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text("task: !!python/object/apply:os.system ['touch evil']\n")
     with pytest.raises(ConfigError):
-        check_resume(load_config([], []), tmp_path)
+        check_resume(load_options({"logdir": str(tmp_path)}))
     assert not Path("evil").exists()

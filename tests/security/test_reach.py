@@ -10,7 +10,7 @@ import pytest
 
 from dreamfleet import rpc
 from dreamfleet.errors import ConfigError
-from dreamfleet.options import load_config
+from dreamfleet.options import load_options
 from dreamfleet.rpc.keys import load_key
 from tests.fleet import DEADLINE_S
 
@@ -18,7 +18,7 @@ SMALL = ["--preset", "debug", "--agent", "dreamfleet.agent.random:RandomAgent", 
 
 
 def test_by_default_nothing_is_on_the_network():
-    run = load_config([], []).run
+    run = load_options([], []).run
     assert {run.actor_addr, run.replay_addr, run.logger_addr} == {"ipc:{auto}"}
     addr = rpc.resolve_addr("ipc:{auto}", "zmq")
     directory = Path(addr.removeprefix("ipc:")).parent

@@ -24,6 +24,7 @@ from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.names import count_parameters, named_leaves, pick_leaves, replace_leaves
 from dreamfleet.agent.dreamer.spaces import NOT_OBSERVED, action_fields
 from dreamfleet.errors import ConfigError
+from dreamfleet.options import AgentOptions
 
 log = logging.getLogger("dreamfleet.agent")
 
@@ -41,23 +42,23 @@ class Dreamer:
     """The agent methods over compiled functions; `train` returns what the update before computed."""
 
     def __init__(
-        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], config: elements.Config
+        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], options: AgentOptions
     ):
-        devices.configure(config.jax)
+        devices.configure(options.jax)
         self.obs_space = obs_space
-        self._config = config.dreamer
-        self._context = config.replay_context
-        self._has_priority = config.replay.priority > 0
-        self._logdir = Path(config.logdir)
-        self._placement = devices.Placement(config.jax)
-        if config.batch_size % self._placement.devices:
+        self._options = options.dreamer
+        self._context = options.replay_context
+        self._has_priority = options.replay.priority > 0
+        self._logdir = Path(options.logdir)
+        self._placement = devices.Placement(options.jax)
+        if options.batch_size % self._placement.devices:
             reason = f"cannot be shared by {self._placement.devices} devices"
-            raise ConfigError("batch_size", config.batch_size, reason, "choose a multiple, or set jax.train_devices")
+            raise ConfigError("batch_size", options.batch_size, reason, "choose a multiple, or set jax.train_devices")
         self._policy_keys = ["is_first", *(key for key in obs_space if key not in NOT_OBSERVED)]
         self._train_keys = [*obs_space, *(field.key for field in action_fields(act_space)), "consec"]
         self._train_keys += [learning.DETER, learning.STOCH] if self._context else []
-        self._make_state(obs_space, act_space, config)
-        self._policy_seed = config.seed + 1
+        self._make_state(obs_space, act_space, options)
+        self._policy_seed = options.seed + 1
         self._compile()
         self._calls = itertools.count()
         self._slots: acting.PolicyCarry | None = None
@@ -136,11 +137,11 @@ class Dreamer:
             part, self.obs_space, self._policy_keys, self._policy_seed, self._is_greedy(mode)
         )
 
-    def _make_state(self, obs_space: dict, act_space: dict, config: elements.Config) -> None:
+    def _make_state(self, obs_space: dict, act_space: dict, options: AgentOptions) -> None:
         def make():
-            model_key, key = jax.random.split(jax.random.key(config.seed))
-            model = Model(model_key, obs_space, act_space, self._config, config.jax.precision)
-            return model, learning.make_learning(model, key, self._config)
+            model_key, key = jax.random.split(jax.random.key(options.seed))
+            model = Model(model_key, obs_space, act_space, self._options, options.jax.precision)
+            return model, learning.make_learning(model, key, self._options)
 
         self._shardings = self._placement.params(jax.eval_shape(make))
         self._model, self._learning = jax.jit(make, out_shardings=self._shardings)()
@@ -148,14 +149,16 @@ class Dreamer:
     def _compile(self) -> None:
         """Wraps the functions; they are compiled when they are first called."""
         jit = functools.partial(jax.jit, compiler_options=devices.compiler_options())
-        options = {"config": self._config, "context": self._context}
         batch = self._placement.batch
         self._update = jit(
-            functools.partial(learning.update, **options, has_priority=self._has_priority),
+            functools.partial(
+                learning.update, options=self._options, context=self._context, has_priority=self._has_priority
+            ),
             donate_argnums=(1, 2),
             out_shardings=(*self._shardings, batch, None, None),
         )
-        self._report = jit(functools.partial(reporting.report, **options), out_shardings=(batch, None))
+        report = functools.partial(reporting.report, options=self._options, context=self._context)
+        self._report = jit(report, out_shardings=(batch, None))
         structure = jax.tree.structure(acting.acting_part(self._model))
         policy_key = np.asarray(jax.random.key_data(jax.random.key(self._policy_seed)))  # a constant of the program
 
@@ -196,4 +199,4 @@ class Dreamer:
         return named_leaves({"model": self._model, "learning": self._learning})
 
     def _is_greedy(self, mode: str) -> bool:
-        return mode == "eval" and self._config.greedy_eval
+        return mode == "eval" and self._options.greedy_eval

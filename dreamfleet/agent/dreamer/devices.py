@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import elements
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dreamfleet.errors import ConfigError
+from dreamfleet.options.jax import JaxOptions
 
 # The thread that acts gets the interpreter soon, also while another one starts an update or collects its results.
 SWITCH_INTERVAL_S = 5e-4
@@ -18,13 +18,13 @@ MIN_SHARDED = 2**14  # smaller parameters are kept whole on every device
 AXIS = "data"
 
 
-def configure(config: elements.Config) -> None:
-    """Applies the config section `jax` to this process, before its first computation."""
+def configure(options: JaxOptions) -> None:
+    """Applies the options `jax` to this process, before its first computation."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    if config.platform != "auto":
-        jax.config.update("jax_platforms", {"gpu": "cuda"}.get(config.platform, config.platform))
-    if config.cache:
-        jax.config.update("jax_compilation_cache_dir", str(Path(config.cache).expanduser()))
+    if options.platform != "auto":
+        jax.config.update("jax_platforms", {"gpu": "cuda"}.get(options.platform, options.platform))
+    if options.cache:
+        jax.config.update("jax_compilation_cache_dir", str(Path(options.cache).expanduser()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
@@ -48,16 +48,16 @@ def _local_devices(platform: str) -> list[Any]:
 class Placement:
     """The devices that train and the one that acts, and how arrays lie on them."""
 
-    def __init__(self, config: elements.Config):
-        devices = _local_devices(config.platform)
-        count = config.train_devices or len(devices)
-        for key, needed in (("train_devices", count), ("policy_device", config.policy_device + 1)):
+    def __init__(self, options: JaxOptions):
+        devices = _local_devices(options.platform)
+        count = options.train_devices or len(devices)
+        for key, needed in (("train_devices", count), ("policy_device", options.policy_device + 1)):
             if needed > len(devices):
                 reason = f"needs {needed} devices, but there are {len(devices)}"
-                raise ConfigError(f"jax.{key}", config[key], reason, "lower it")
-        self.policy_device = devices[config.policy_device]
+                raise ConfigError(f"jax.{key}", getattr(options, key), reason, "lower it")
+        self.policy_device = devices[options.policy_device]
         self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
-        self._is_sharded = config.sharding == "sharded"
+        self._is_sharded = options.sharding == "sharded"
 
     @property
     def devices(self) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import elements
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.objective import Norms, make_norms, objective
 from dreamfleet.agent.dreamer.optimiser import make_optimiser
 from dreamfleet.agent.dreamer.spaces import Arrays
+from dreamfleet.options.dreamer import DreamerOptions
 
 # What replay stores of the recurrent state with each step: half floats, and class numbers instead of one-hot vectors.
 DETER, STOCH = "dyn/deter", "dyn/stoch"
@@ -37,17 +37,17 @@ class TrainCarry(eqx.Module):
     actions: Arrays
 
 
-def make_chain(config: elements.Config) -> Any:
+def make_chain(options: DreamerOptions) -> Any:
     return make_optimiser(
-        config.learning_rate, config.warmup, config.clip, config.beta1, config.beta2, config.eps, config.decay
+        options.learning_rate, options.warmup, options.clip, options.beta1, options.beta2, options.eps, options.decay
     )
 
 
-def make_learning(model: Model, key: jax.Array, config: elements.Config) -> Learning:
+def make_learning(model: Model, key: jax.Array, options: DreamerOptions) -> Learning:
     """The state before the first update."""
     slow_critic = jax.tree.map(jnp.copy, model.critic)
     count = jnp.zeros((), jnp.int32)
-    return Learning(slow_critic, make_norms(config), make_chain(config).init(model), count, jax.random.key_data(key))
+    return Learning(slow_critic, make_norms(options), make_chain(options).init(model), count, jax.random.key_data(key))
 
 
 def initial_carry(model: Model, batch_size: int) -> TrainCarry:
@@ -67,7 +67,7 @@ def update(
     learning: Learning,
     carry: TrainCarry,
     data: Mapping[str, jax.Array],
-    config: elements.Config,
+    options: DreamerOptions,
     context: int,
     has_priority: bool,
 ) -> tuple[Model, Learning, TrainCarry, Arrays, Arrays]:
@@ -76,12 +76,14 @@ def update(
     start, obs, actions = split_context(model, carry, data, context)
     gradient = jax.value_and_grad(objective, has_aux=True)
     (total, outcome), gradients = gradient(
-        model, learning.slow_critic, learning.norms, start, obs, actions, step_key, config
+        model, learning.slow_critic, learning.norms, start, obs, actions, step_key, options
     )
-    changes, optimiser = make_chain(config).update(gradients, learning.optimiser, model)
+    changes, optimiser = make_chain(options).update(gradients, learning.optimiser, model)
     model = jax.tree.map(jnp.add, model, changes)
     slow_critic = jax.tree.map(
-        lambda slow, fast: (1.0 - config.slow_rate) * slow + config.slow_rate * fast, learning.slow_critic, model.critic
+        lambda slow, fast: (1.0 - options.slow_rate) * slow + options.slow_rate * fast,
+        learning.slow_critic,
+        model.critic,
     )
     learning = Learning(slow_critic, outcome.norms, optimiser, learning.updates + 1, jax.random.key_data(key))
     carry = last_carry(model, outcome.states, data)

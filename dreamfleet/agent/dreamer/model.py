@@ -1,4 +1,4 @@
-"""All networks of the agent in one module, built from the spaces and the config section `dreamer`."""
+"""All networks of the agent in one module, built from the spaces and the options `dreamer`."""
 
 from collections.abc import Mapping
 
@@ -12,6 +12,7 @@ from dreamfleet.agent.dreamer.networks.heads import ContinueHead, PolicyHead, Tw
 from dreamfleet.agent.dreamer.networks.rssm import RSSM
 from dreamfleet.agent.dreamer.sizes import model_sizes
 from dreamfleet.agent.dreamer.spaces import action_fields
+from dreamfleet.options.dreamer import DreamerOptions
 
 ACTING = ("encoder", "rssm", "actor")  # what the policy needs
 
@@ -32,15 +33,15 @@ class Model(eqx.Module):
         key: jax.Array,
         obs_space: Mapping[str, elements.Space],
         act_space: Mapping[str, elements.Space],
-        config: elements.Config,
+        options: DreamerOptions,
         dtype: str = "float32",
     ):
         keys = jax.random.split(key, 7)
-        sizes = model_sizes(config)
+        sizes = model_sizes(options)
         actions = action_fields(act_space)
         widths = {"depth": sizes.depth, "units": sizes.units}
         latents = sizes.stoch * sizes.classes
-        self.encoder = Encoder(keys[0], obs_space, **widths, layers=config.encoder_layers, dtype=dtype)
+        self.encoder = Encoder(keys[0], obs_space, **widths, layers=options.encoder_layers, dtype=dtype)
         self.rssm = RSSM(
             keys[1],
             self.encoder.size,
@@ -50,10 +51,10 @@ class Model(eqx.Module):
             stoch=sizes.stoch,
             classes=sizes.classes,
             blocks=sizes.blocks,
-            dynamics_layers=config.dynamics_layers,
-            posterior_layers=config.posterior_layers,
-            prior_layers=config.prior_layers,
-            unimix=config.unimix,
+            dynamics_layers=options.dynamics_layers,
+            posterior_layers=options.posterior_layers,
+            prior_layers=options.prior_layers,
+            unimix=options.unimix,
             dtype=dtype,
         )
         self.decoder = Decoder(
@@ -62,13 +63,13 @@ class Model(eqx.Module):
             deter=sizes.deter,
             stoch=latents,
             **widths,
-            layers=config.decoder_layers,
+            layers=options.decoder_layers,
             blocks=sizes.blocks,
         )
-        features, units, bins = sizes.deter + latents, sizes.units, config.bins
-        self.reward = TwoHotHead(keys[3], features, units=units, layers=config.reward_layers, bins=bins)
-        self.cont = ContinueHead(keys[4], features, units=units, layers=config.cont_layers)
+        features, units, bins = sizes.deter + latents, sizes.units, options.bins
+        self.reward = TwoHotHead(keys[3], features, units=units, layers=options.reward_layers, bins=bins)
+        self.cont = ContinueHead(keys[4], features, units=units, layers=options.cont_layers)
         self.actor = PolicyHead(
-            keys[5], features, actions, units=units, layers=config.actor_layers, scale=config.actor_scale
+            keys[5], features, actions, units=units, layers=options.actor_layers, scale=options.actor_scale
         )
-        self.critic = TwoHotHead(keys[6], features, units=units, layers=config.critic_layers, bins=bins)
+        self.critic = TwoHotHead(keys[6], features, units=units, layers=options.critic_layers, bins=bins)

@@ -1,9 +1,9 @@
 """The loss that an update minimises: world model on replayed data, actor and critic on imagined and replayed states."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
-import elements
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
 from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.returns import Normaliser
 from dreamfleet.agent.dreamer.spaces import Arrays, flatten
+from dreamfleet.options.dreamer import DreamerOptions
 
 sg = jax.lax.stop_gradient
 
@@ -35,9 +36,9 @@ class Norms(eqx.Module):
     advantages: Normaliser
 
 
-def make_norms(config: elements.Config) -> Norms:
+def make_norms(options: DreamerOptions) -> Norms:
     """Normalisers that have seen nothing."""
-    return Norms(Normaliser(config.return_norm), Normaliser(config.value_norm), Normaliser(config.advantage_norm))
+    return Norms(Normaliser(options.return_norm), Normaliser(options.value_norm), Normaliser(options.advantage_norm))
 
 
 class Outcome(eqx.Module):
@@ -58,19 +59,19 @@ def objective(
     obs: Mapping[str, jax.Array],
     actions: Mapping[str, jax.Array],
     key: jax.Array,
-    config: elements.Config,
+    options: DreamerOptions,
 ) -> tuple[jax.Array, Outcome]:
     """The weighted sum of all losses on sequences (B, T) that begin after `start`, with the previous `actions`."""
     observe_key, imagine_key = jax.random.split(key)
-    states, losses, metrics = world_losses(model, start, obs, actions, observe_key, config)
+    states, losses, metrics = world_losses(model, start, obs, actions, observe_key, options)
     priority = _add([losses[key] for key in losses if key not in ("reward", "cont")])
-    imagined, boot, norms, more = imagination_losses(model, slow_critic, norms, states, imagine_key, config)
+    imagined, boot, norms, more = imagination_losses(model, slow_critic, norms, states, imagine_key, options)
     losses, metrics = {**losses, **imagined}, {**metrics, **more}
-    if config.replay_value:
-        losses["replay_value"] = replay_value_loss(model, slow_critic, norms.values, states, obs, boot, config)
+    if options.replay_value:
+        losses["replay_value"] = replay_value_loss(model, slow_critic, norms.values, states, obs, boot, options)
     means = {name: loss.mean() for name, loss in losses.items()}
-    scales = config.loss_scales
-    total = _add([mean * scales.get(name, scales.reconstruction) for name, mean in means.items()])
+    scales: dict[str, float] = dataclasses.asdict(options.loss_scales)
+    total = _add([mean * scales.get(name, scales["reconstruction"]) for name, mean in means.items()])
     metrics |= {f"loss/{name}": mean for name, mean in means.items()}
     return total, Outcome(states, norms, means, sg(priority), metrics)
 
@@ -81,7 +82,7 @@ def world_losses(
     obs: Mapping[str, jax.Array],
     actions: Mapping[str, jax.Array],
     key: jax.Array,
-    config: elements.Config,
+    options: DreamerOptions,
 ) -> tuple[LatentState, Arrays, Arrays]:
     """The states of the sequences, with reconstruction, reward, continuation and latent losses (B, T), and metrics."""
     rssm = model.rssm
@@ -89,32 +90,32 @@ def world_losses(
     noise = jax.random.uniform(key, (*obs["is_first"].shape, rssm.stoch))
     flat_actions = flatten(actions, model.actor.fields, squash=False)
     states, logits = rssm.observe(start, tokens, flat_actions, obs["is_first"], noise)
-    losses, metrics = latent_losses(rssm.latent(logits), rssm.latent(rssm.prior_of(states.deter)), config.free_nats)
+    losses, metrics = latent_losses(rssm.latent(logits), rssm.latent(rssm.prior_of(states.deter)), options.free_nats)
     losses |= model.decoder.losses(states, obs)
     features = states.features
     cont = 1.0 - obs["is_terminal"].astype(jnp.float32)
-    cont *= 1.0 - 1.0 / config.horizon if config.contdisc else 1.0
-    losses["reward"] = model.reward(features if config.reward_grad else sg(features)).loss(obs["reward"])
+    cont *= 1.0 - 1.0 / options.horizon if options.contdisc else 1.0
+    losses["reward"] = model.reward(features if options.reward_grad else sg(features)).loss(obs["reward"])
     losses["cont"] = model.cont(features).loss(cont)
     return states, losses, metrics
 
 
 def imagination_losses(
-    model: Model, slow_critic: TwoHotHead, norms: Norms, states: LatentState, key: jax.Array, config: elements.Config
+    model: Model, slow_critic: TwoHotHead, norms: Norms, states: LatentState, key: jax.Array, options: DreamerOptions
 ) -> tuple[Arrays, jax.Array, Norms, Arrays]:
     """Actor and critic losses (B, K) on sequences imagined from the last K = `imag_last` states (all T if 0).
 
     Also returns the imagined return (B, K) of each of these states, the updated normalisers, and metrics.
     """
     B, T = states.deter.shape[:2]
-    K = min(config.imag_last or T, T)
+    K = min(options.imag_last or T, T)
     starts = jax.tree.map(lambda x: x[:, T - K :].reshape(B * K, -1), states)
-    noise = imagination_noise(model.rssm, model.actor, key, config.imag_length, B * K)
+    noise = imagination_noise(model.rssm, model.actor, key, options.imag_length, B * K)
     features, actions, last = imagine(sg(model.rssm), sg(model.actor), sg(starts), noise)
-    if config.ac_grads:
+    if options.ac_grads:
         features = features.at[0].set(starts.features)
     losses, returns, norms, metrics = actor_critic_losses(
-        model, slow_critic, norms, features, last.features, actions, config
+        model, slow_critic, norms, features, last.features, actions, options
     )
     losses = {name: loss.mean(0).reshape(B, K) for name, loss in losses.items()}
     return losses, returns[0].reshape(B, K), norms, metrics
@@ -127,7 +128,7 @@ def actor_critic_losses(
     features: jax.Array,
     last: jax.Array,
     actions: Arrays,
-    config: elements.Config,
+    options: DreamerOptions,
 ) -> tuple[Arrays, jax.Array, Norms, Arrays]:
     """Losses (H, N) and returns (H, N) of sequences with features (H, N, F) and actions (H, N, ...).
 
@@ -144,13 +145,13 @@ def actor_critic_losses(
     value = model.critic(features)
     mean = jnp.concatenate([sg(value).mean().reshape(H, N), sg(model.critic)(last).mean()[None]])
     slow = everywhere(lambda x: slow_critic(x).mean())
-    baseline = (slow if config.slow_target else mean) * norms.values.scale + norms.values.offset
+    baseline = (slow if options.slow_target else mean) * norms.values.scale + norms.values.offset
     returns, weight = imagination_returns(
         everywhere(lambda x: sg(model.reward)(x).mean()),
         everywhere(lambda x: sg(model.cont)(x).prob),
         baseline,
-        discount=1.0 if config.contdisc else 1.0 - 1.0 / config.horizon,
-        trace=config.trace,
+        discount=1.0 if options.contdisc else 1.0 - 1.0 / options.horizon,
+        trace=options.trace,
     )
     advantage, return_norm, advantage_norm = advantages(returns, baseline[:-1], norms.returns, norms.advantages)
     value_norm = norms.values.update(returns)
@@ -160,8 +161,8 @@ def actor_critic_losses(
     log_prob, entropy = model.actor.log_prob(policy, actions), _add(list(entropies.values()))
     flat_weight = weight[:-1].reshape(-1)
     losses = {
-        "policy": actor_loss(log_prob, entropy, advantage.reshape(-1), flat_weight, config.entropy_scale),
-        "value": critic_loss(value, target.reshape(-1), slow[:-1].reshape(-1), flat_weight, config.slow_scale),
+        "policy": actor_loss(log_prob, entropy, advantage.reshape(-1), flat_weight, options.entropy_scale),
+        "value": critic_loss(value, target.reshape(-1), slow[:-1].reshape(-1), flat_weight, options.slow_scale),
     }
     metrics = {
         "return": returns.mean(),
@@ -182,21 +183,21 @@ def replay_value_loss(
     states: LatentState,
     obs: Mapping[str, jax.Array],
     bootstrap: jax.Array,
-    config: elements.Config,
+    options: DreamerOptions,
 ) -> jax.Array:
     """Critic loss (B, K - 1) along the replayed rewards of the last K steps, with imagined returns (B, K) as values."""
     K = bootstrap.shape[1]
     states, last, terminal, reward = jax.tree.map(
         lambda x: x[:, x.shape[1] - K :], (states, obs["is_last"], obs["is_terminal"], obs["reward"])
     )
-    features = states.features if config.replay_value_grad else sg(states.features)
+    features = states.features if options.replay_value_grad else sg(states.features)
     value, slow = model.critic(features), slow_critic(sg(features)).mean()
     returns = replay_returns(
-        reward.T, last.T, terminal.T, bootstrap.T, discount=1.0 - 1.0 / config.horizon, trace=config.trace
+        reward.T, last.T, terminal.T, bootstrap.T, discount=1.0 - 1.0 / options.horizon, trace=options.trace
     ).T
     target = (returns - value_norm.offset) / value_norm.scale
     weight = 1.0 - last.astype(jnp.float32)
-    return critic_loss(TwoHot(value.logits[:, :-1]), target, slow[:, :-1], weight[:, :-1], config.slow_scale)
+    return critic_loss(TwoHot(value.logits[:, :-1]), target, slow[:, :-1], weight[:, :-1], options.slow_scale)
 
 
 def _add(terms: list[jax.Array]) -> jax.Array:

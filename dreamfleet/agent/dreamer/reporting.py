@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import elements
 import jax
 import jax.numpy as jnp
 import optax
@@ -12,6 +11,7 @@ from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.objective import objective
 from dreamfleet.agent.dreamer.spaces import Arrays, flatten
+from dreamfleet.options.dreamer import DreamerOptions
 
 VIDEOS = 6  # sequences shown side by side
 
@@ -21,16 +21,16 @@ def report(
     learning: Learning,
     carry: TrainCarry,
     data: Mapping[str, jax.Array],
-    config: elements.Config,
+    options: DreamerOptions,
     context: int,
 ) -> tuple[TrainCarry, Arrays]:
     """The next carry and the metrics of a batch; nothing is learned from it."""
     loss_key, open_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(learning.seed), 1))
     start, obs, actions = split_context(model, carry, data, context)
-    inputs = (learning.slow_critic, learning.norms, start, obs, actions, loss_key, config)
+    inputs = (learning.slow_critic, learning.norms, start, obs, actions, loss_key, options)
     _, outcome = objective(model, *inputs)
     metrics = dict(outcome.metrics)
-    if config.grad_norms:
+    if options.grad_norms:
         metrics |= gradient_norms(model, *inputs)
     start, obs, actions = jax.tree.map(lambda x: x[:VIDEOS], (start, obs, actions))
     metrics |= open_loop(model, start, obs, actions, open_key)

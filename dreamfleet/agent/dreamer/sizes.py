@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import elements
+from dreamfleet.options.dreamer import DreamerOptions, Size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Sizes:
     units: int
 
 
-SIZES = {
+SIZES: dict[Size, Sizes] = {
     "debug": Sizes(deter=32, hidden=16, stoch=4, classes=4, blocks=4, depth=2, units=16),
     "tiny": Sizes(deter=128, hidden=64, stoch=16, classes=8, blocks=4, depth=4, units=64),
     "1m": Sizes(deter=512, hidden=64, stoch=32, classes=4, blocks=8, depth=4, units=64),
@@ -29,7 +29,8 @@ SIZES = {
 }
 
 
-def model_sizes(config: elements.Config) -> Sizes:
+def model_sizes(options: DreamerOptions) -> Sizes:
     """The sizes that `dreamer.size` names, with those options of `dreamer` that are not 0 in their place."""
-    given = {field.name: config[field.name] for field in dataclasses.fields(Sizes) if config[field.name]}
-    return dataclasses.replace(SIZES[config.size], **given)
+    names = [field.name for field in dataclasses.fields(Sizes)]
+    given = {name: getattr(options, name) for name in names if getattr(options, name)}
+    return dataclasses.replace(SIZES[options.size], **given)

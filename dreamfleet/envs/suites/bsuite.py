@@ -14,7 +14,7 @@ from dreamfleet.envs.suites.names import check_name
 from dreamfleet.envs.wrappers import Wrapper
 
 
-def make_bsuite(name: str, seed: int) -> Env:
+def make_bsuite(name: str, seed: int, options: None) -> Env:
     """An experiment with the settings of its number; the seed changes chance, not the task."""
     check_name("bsuite", name, sweep.SETTINGS)
     load = EXPERIMENTS[name.partition("/")[0]]

@@ -7,14 +7,16 @@ from crafter import constants
 
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
 from dreamfleet.envs.suites.names import check_name
+from dreamfleet.options.env import CrafterOptions
 
 ACTIONS: list[str] = vars(constants)["actions"]
 ACHIEVEMENTS: list[str] = vars(constants)["achievements"]
 
 
-def make_crafter(name: str, seed: int, size: int = 64) -> "Crafter":
+def make_crafter(name: str, seed: int, options: CrafterOptions) -> "Crafter":
     """`reward` gives the rewards of the game, `noreward` none."""
     check_name("crafter", name, ("reward", "noreward"))
+    size = options.size
     return Crafter(crafter.Env(size=(size, size), reward=name == "reward", seed=seed), size)
 
 

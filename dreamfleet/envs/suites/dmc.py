@@ -10,34 +10,28 @@ from dreamfleet.envs.suites.names import check_name
 from dreamfleet.envs.suites.rendering import choose_renderer
 from dreamfleet.envs.wrappers import ActionRepeat, Wrapper
 from dreamfleet.errors import ConfigError
+from dreamfleet.options.env import DmcOptions
 
 CAMERAS = {"quadruped": 2}  # where the first camera does not show the robot well
 
 
-def make_dmc(
-    name: str,
-    seed: int,
-    size: int = 64,
-    repeat: int = 1,
-    proprio: bool = True,
-    image: bool = True,
-    camera: int = -1,
-) -> Env:
-    """A task named DOMAIN_TASK; `camera` -1 takes one that shows the robot."""
-    if not (proprio or image):
-        raise ConfigError("env.dmc.image", image, "leaves nothing to observe beside env.dmc.proprio=False", "set one")
+def make_dmc(name: str, seed: int, options: DmcOptions) -> Env:
+    """A task named DOMAIN_TASK."""
+    if not (options.proprio or options.image):
+        raise ConfigError("env.dmc.image", False, "leaves nothing to observe beside env.dmc.proprio=False", "set one")
     # Before the import, where MUJOCO_GL is read, and without images too: another task of this process may have some.
-    choose_renderer(f"dmc_{name}", is_needed=image)
+    choose_renderer(f"dmc_{name}", is_needed=options.image)
     from dm_control import suite
 
     tasks = {f"{domain}_{task}": (domain, task) for domain, task in suite.ALL_TASKS}
     check_name("dmc", name, tasks)
     domain, task = tasks[name]
     control = suite.load(domain, task, task_kwargs={"random": seed % 2**32})
-    env: Env = ActionRepeat(FromDmEnv(control), repeat)
-    if image:
-        env = Camera(env, control.physics, size, CAMERAS.get(domain, 0) if camera == -1 else camera, proprio)
-    return fit(env, size)
+    env: Env = ActionRepeat(FromDmEnv(control), options.repeat)
+    if options.image:
+        camera = CAMERAS.get(domain, 0) if options.camera == -1 else options.camera
+        env = Camera(env, control.physics, options.size, camera, options.proprio)
+    return fit(env, options.size)
 
 
 class Camera(Wrapper):

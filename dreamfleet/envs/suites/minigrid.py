@@ -9,15 +9,16 @@ from dreamfleet.envs.contract import Env
 from dreamfleet.envs.gymnasium import FromGymnasium
 from dreamfleet.envs.suites.names import check_name
 from dreamfleet.envs.wrappers import ResizeImage
+from dreamfleet.options.env import MinigridOptions
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
 
 
-def make_minigrid(name: str, seed: int, size: int = 64) -> Env:
+def make_minigrid(name: str, seed: int, options: MinigridOptions) -> Env:
     """A task by its registered id; `MiniGrid-` in front of it may be left out."""
     ids = [task for task in gymnasium.registry if task.startswith(PREFIXES)]
     name = name if name.startswith(PREFIXES) else f"MiniGrid-{name}"
     check_name("minigrid", name, ids)
     env = RGBImgPartialObsWrapper(gymnasium.make(name), tile_size=8)
     env = FilterObservation(env, filter_keys=["image", "direction"])
-    return ResizeImage(FromGymnasium(env, seed), size, size)
+    return ResizeImage(FromGymnasium(env, seed), options.size, options.size)

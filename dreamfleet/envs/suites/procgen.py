@@ -8,15 +8,16 @@ from procgen.env import ENV_NAMES  # pyright: ignore[reportMissingImports]
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
 from dreamfleet.envs.images import resize
 from dreamfleet.envs.suites.names import check_name
+from dreamfleet.options.env import ProcgenOptions
 
 FORCE_RESET = -1  # an action that ends the episode at once
 
 
-def make_procgen(name: str, seed: int, size: int = 64, levels: int = 0, mode: str = "hard") -> "Procgen":
-    """A game; `levels` limits how many different ones there are, 0 does not."""
+def make_procgen(name: str, seed: int, options: ProcgenOptions) -> "Procgen":
+    """A game with the levels that the options allow."""
     check_name("procgen", name, ENV_NAMES)
-    game = ProcgenGym3Env(1, name, num_levels=levels, distribution_mode=mode, rand_seed=seed % 2**31)
-    return Procgen(game, size)
+    game = ProcgenGym3Env(1, name, num_levels=options.levels, distribution_mode=options.mode, rand_seed=seed % 2**31)
+    return Procgen(game, options.size)
 
 
 class Procgen:

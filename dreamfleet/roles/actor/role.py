@@ -6,14 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import elements
 import numpy as np
 
 from dreamfleet import lifecycle
 from dreamfleet.agent.contract import Agent
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Rate
-from dreamfleet.options.roles import inference_batch, with_defaults
+from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles.actor import transitions
 from dreamfleet.roles.actor.carries import make_carries
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
@@ -27,23 +26,23 @@ LIVE_WINDOW_S = 1.0  # an environment that asked within this time is expected to
 DRAIN_S = 2.0
 
 
-def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Config) -> None:
+def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Serves actions from the moment the learner has restored the agent until the process is asked to stop."""
-    args = with_defaults(args)
-    replay = connect(args, "replay", "actor")
-    logger = connect(args, "logger", "actor")
-    reports = RoleReports(args, "actor", "actor")
-    actor = Actor(agent, replay, logger, args)
-    server = serve(args, "actor")
+    options = read_args(args)
+    replay = connect(options, "replay", "actor")
+    logger = connect(options, "logger", "actor")
+    reports = RoleReports(options, "actor", "actor")
+    actor = Actor(agent, replay, logger, options)
+    server = serve(options, "actor")
     server.bind_batched(
         {"act": actor.parser.parse_one, "act_many": actor.parser.parse_many},
         actor.act,
         post=actor.hand_on,
         batch=actor.batch_size,
-        max_wait_ms=args.actor_wait_ms,
-        workers=args.actor_threads if args.actor_threads > 1 else 0,
+        max_wait_ms=options.actor_wait_ms,
+        workers=options.actor_threads if options.actor_threads > 1 else 0,
         is_full=actor.is_everyone_waiting,
-        post_backlog=args.backlog,
+        post_backlog=options.backlog,
         takes_meta=True,
     )
     with lifecycle.waiting("learner: restored agent"):
@@ -51,7 +50,7 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: elements.Conf
     with lifecycle.on_stop(actor.stop), server:
         log.info("acting at %s, batch %d", server.addr, actor.batch_size)
         while not lifecycle.stopping():
-            actor.wait(args.log_every)
+            actor.wait(options.log_every)
             actor.drop_stale()
             reports.send({**actor.stats(), **server.stats()})
     actor.drain(DRAIN_S)
@@ -67,18 +66,18 @@ class Actor:
         agent: Agent,
         replay: Caller,
         logger: Caller,
-        args: elements.Config,
+        options: RoleOptions,
         send_delay_s: float = DELAY_S,
     ):
-        self.batch_size = inference_batch(args)
+        self.batch_size = options.inference_batch
         self.parser = RequestParser(getattr(agent, "obs_space", None))
         self.wake = threading.Event()
-        if args.actor_batch > self.batch_size:
-            log.warning("actor_batch=%d is more than the environments; using %d", args.actor_batch, self.batch_size)
-        num_envs = max(args.envs + args.eval_envs, self.batch_size)
-        self._carries = make_carries(agent, args.episode_timeout, 2 * num_envs if args.remote_envs else num_envs)
+        if options.actor_batch > self.batch_size:
+            log.warning("actor_batch=%d is more than the environments; using %d", options.actor_batch, self.batch_size)
+        num_envs = max(options.envs + options.eval_envs, self.batch_size)
+        self._carries = make_carries(agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs)
         self._live = LiveEnvs()
-        self._sender = TransitionSender(replay, logger, args, self._fail, send_delay_s)
+        self._sender = TransitionSender(replay, logger, options, self._fail, send_delay_s)
         self._failure: Exception | None = None
         self._rate = Rate()
         self._batches = Rate()

@@ -5,10 +5,9 @@ import time
 import uuid
 from collections.abc import Callable
 
-import elements
-
 from dreamfleet import lifecycle, rpc
 from dreamfleet.errors import Closed
+from dreamfleet.options import RoleOptions
 from dreamfleet.roles.actor import transitions
 from dreamfleet.roles.actor.channel import Channel, is_failed
 from dreamfleet.roles.actor.transitions import Arrays
@@ -29,12 +28,12 @@ class TransitionSender:
         self,
         replay: Caller,
         logger: Caller,
-        args: elements.Config,
+        options: RoleOptions,
         on_failure: Callable[[Exception], None],
         delay_s: float = DELAY_S,
     ):
         self._on_failure = on_failure
-        self._is_full = args.log_full
+        self._is_full = options.log_full
         self._incarnation = uuid.uuid4().hex
         self._sequence = 0
         self._step = 0
@@ -44,7 +43,7 @@ class TransitionSender:
         self._replay = Channel(
             replay,
             "add_batch",
-            backlog=args.backlog,
+            backlog=options.backlog,
             delay_s=delay_s,
             repeat=True,
             make_meta=self._make_mark,

@@ -6,14 +6,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import elements
-
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate
-from dreamfleet.options.roles import with_defaults
+from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
@@ -27,12 +25,12 @@ LOGGER_PATIENCE_S = 1.0
 COUNTS = ("inserts", "samples", "items", "eval_items", "capacity")
 
 
-def parallel_learner(agent: Agent, barrier: threading.Barrier, args: elements.Config) -> None:
+def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Restores the agent, lets the actor begin, and trains until the run's steps or duration are reached."""
-    args = with_defaults(args)
-    replay = connect(args, "replay", "learner", max_inflight=args.prefetch + 18)
-    logger = connect(args, "logger", "learner", max_inflight=8)
-    learner = Learner(agent, replay, logger, args)
+    options = read_args(args)
+    replay = connect(options, "replay", "learner", max_inflight=options.prefetch + 18)
+    logger = connect(options, "logger", "learner", max_inflight=8)
+    learner = Learner(agent, replay, logger, options)
     try:
         learner.restore()
     except BaseException:
@@ -53,27 +51,27 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: elements.Co
 class Learner:
     """The training side of the agent, with its clocks, its counts and its place in the run."""
 
-    def __init__(self, agent: Agent, replay: Caller, logger: Caller, args: elements.Config, wait_s: float = WAIT_S):
+    def __init__(self, agent: Agent, replay: Caller, logger: Caller, options: RoleOptions, wait_s: float = WAIT_S):
         self.updates = 0
         self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
         self._agent = agent
         self._replay = replay
         self._logger = logger
-        self._args = args
+        self._options = options
         self._wait_s = wait_s
-        self._checkpoints = Checkpoints(args.logdir, keep=args.keep)
+        self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
         # Peers that only know the documented methods cannot add to a checkpoint.
-        has_own_peers = args.transport != "portal" or args.portal_meta
+        has_own_peers = options.transport != "portal" or options.portal_meta
         self._saver = CheckpointSaver(self._checkpoints, {"replay": replay, "logger": logger} if has_own_peers else {})
-        self._carry = agent.init_train(args.batch_size)
+        self._carry = agent.init_train(options.batch_size)
         self._report_streams: dict[str, Iterator[Batch]] = {}
         self._metrics = Aggregator()
         self._rate = Rate()
         self._elapsed_before_s = 0.0  # in earlier lives of this run
         self._start = time.monotonic()
-        self._should_log = Every(args.log_every)
-        self._should_report = Every(args.report_every if args.report_batches else 0)
-        self._should_save = Every(args.save_every)
+        self._should_log = Every(options.log_every)
+        self._should_report = Every(options.report_every if options.report_batches else 0)
+        self._should_save = Every(options.save_every)
         self._should_tell = Every(PROGRESS_EVERY_S)
 
     @property
@@ -86,21 +84,21 @@ class Learner:
 
     def restore(self) -> None:
         """Continues from the run's newest checkpoint, else starts from `from_checkpoint` if one is named."""
-        args = self._args
+        options = self._options
         if checkpoint := self._checkpoints.latest():
             self._agent.load(checkpoint.read("agent"))
             self.updates = checkpoint.manifest["updates"]
             self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
             log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
-        elif args.from_checkpoint:
-            checkpoint = self._checkpoints.load(args.from_checkpoint)
-            self._agent.load(checkpoint.read("agent"), regex=args.from_checkpoint_regex)
-            log.info("started from %s, parameters %s", checkpoint.path, args.from_checkpoint_regex)
+        elif options.from_checkpoint:
+            checkpoint = self._checkpoints.load(options.from_checkpoint)
+            self._agent.load(checkpoint.read("agent"), regex=options.from_checkpoint_regex)
+            log.info("started from %s, parameters %s", checkpoint.path, options.from_checkpoint_regex)
 
     def is_over(self) -> bool:
         """Whether the run has reached its steps or its duration, or was asked to stop."""
-        args = self._args
-        is_complete = 0 < args.steps <= self.step or 0 < args.duration <= self.elapsed_s
+        options = self._options
+        is_complete = 0 < options.steps <= self.step or 0 < options.duration <= self.elapsed_s
         return is_complete or lifecycle.stopping()
 
     def observe(self, counts: dict) -> None:
@@ -111,7 +109,7 @@ class Learner:
 
     def batches(self) -> Iterator[Batch]:
         """Training batches, as the agent's own stream hands them on, until the run is over."""
-        return iter(self._agent.stream(self._source("train", self._args.prefetch, self.updates)))
+        return iter(self._agent.stream(self._source("train", self._options.prefetch, self.updates)))
 
     def train(self, batch: Batch) -> None:
         """One update of the agent, and the states it refreshed on their way back to replay."""
@@ -135,12 +133,12 @@ class Learner:
     def report(self) -> None:
         """Runs the agent's report on batches of both replays that have enough data for one."""
         for mode, items in (("report", "items"), ("eval", "eval_items")):
-            if self.counts[items] < self._args.batch_size:
+            if self.counts[items] < self._options.batch_size:
                 continue
             if mode not in self._report_streams:
                 self._report_streams[mode] = iter(self._agent.stream(self._source(mode, 1)))
-            carry = self._agent.init_report(self._args.batch_size)
-            for _ in range(self._args.report_batches):
+            carry = self._agent.init_report(self._options.batch_size)
+            for _ in range(self._options.report_batches):
                 batch = next(self._report_streams[mode], None)
                 if batch is None:
                     return  # the run is over

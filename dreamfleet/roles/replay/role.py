@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import elements
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest, Closed, NeedsRows, NoSpace, ReplayError
-from dreamfleet.options.roles import sequence_length, with_defaults
+from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch, Limiter, Replay, Store
 from dreamfleet.replay.references import reader_place, reference_batches
 from dreamfleet.roles.replay.counts import Counts, CountsFile, Mark, make_note, read_note
@@ -31,21 +30,21 @@ def parallel_replay(
     make_replay_train: bytes | Callable,
     make_replay_eval: bytes | Callable,
     make_stream: bytes | Callable,
-    args: elements.Config,
+    args: Args,
 ) -> None:
     """Serves the training and the evaluation replay until the process is asked to stop."""
-    args = with_defaults(args)
+    options = read_args(args)
     role = ReplayRole(
-        load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), args
+        load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), options
     )
-    role.restore(Checkpoints(args.logdir))
-    server = serve(args, "replay")
+    role.restore(Checkpoints(options.logdir))
+    server = serve(options, "replay")
     for method, fn in role.methods().items():
         server.bind(method, fn, takes_meta=True)
-    reports = RoleReports(args, "replay", "replay")
+    reports = RoleReports(options, "replay", "replay")
     with lifecycle.on_stop(role.limiter.close), server:
         lifecycle.set_state("running")
-        while not lifecycle.wait_stop(args.log_every):
+        while not lifecycle.wait_stop(options.log_every):
             reports.send({**role.stats(), **server.stats()})
     reports.close()
     role.close()
@@ -57,14 +56,14 @@ class ReplayRole:
     A step is one committed training row. Report and eval batches never count as samples.
     """
 
-    def __init__(self, train: Replay, evaluation: Replay, make_stream: Callable, args: elements.Config):
+    def __init__(self, train: Replay, evaluation: Replay, make_stream: Callable, options: RoleOptions):
         self._replays: dict[str, Any] = {"train": train, "report": train, "eval": evaluation}
         self._streams: dict[tuple[str, bool], Iterator[Batch]] = {}  # by mode, and whether they are of references
         self._make_stream = make_stream
         self._sent = {mode: SentBatches() for mode in MODES}
-        self._batch_size = args.batch_size
-        self._logdir, self._keep, self._is_joined = args.logdir, args.keep, args.is_joined
-        self._file = CountsFile(Path(args.logdir) / "replay" / "counts")
+        self._batch_size = options.batch_size
+        self._logdir, self._keep, self._is_joined = options.logdir, options.keep, options.is_joined
+        self._file = CountsFile(Path(options.logdir) / "replay" / "counts")
         kept = self._file.read()
         self._mark = Mark(kept.actor, kept.sequence)  # the last batch that was committed
         self._marks: dict[str, Mark] = dict.fromkeys(("train", "eval"), self._mark)
@@ -79,10 +78,10 @@ class ReplayRole:
         self._without_references: set[str] = set()  # modes whose streams look at more than step ids
         self.limiter = Limiter(
             lambda: len(train),
-            train_ratio=args.train_ratio,
-            batch_size=args.batch_size,
-            batch_length=args.batch_length,
-            length=sequence_length(args),
+            train_ratio=options.train_ratio,
+            batch_size=options.batch_size,
+            batch_length=options.batch_length,
+            length=options.sequence_length,
             inserts=kept.inserts,
             samples=kept.samples,
         )

@@ -5,13 +5,13 @@ import socket
 import pytest
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.options import check_config, load_config
+from dreamfleet.options import check_options, load_options
 from dreamfleet.options.addresses import is_tcp
 
 
 @pytest.fixture
 def load(tmp_path):
-    return lambda **addresses: load_config({"logdir": str(tmp_path), "run": addresses})
+    return lambda **addresses: load_options({"logdir": str(tmp_path), "run": addresses})
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def taken_port():
         yield server.getsockname()[1]
 
 
-def refusal(config, **kwargs) -> str:
+def refusal(options, **kwargs) -> str:
     with pytest.raises(ConfigError) as caught:
-        check_config(config, **kwargs)
+        check_options(options, **kwargs)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("addr", ["ipc:{auto}", "ipc:/tmp/a", "localhost:{auto}", "127.0.0.1:{auto}", "0.0.0.0:{auto}"])
 def test_good_forms(addr, load):
-    check_config(load(actor_addr=addr))
+    check_options(load(actor_addr=addr))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_bad_forms(role, addr, reason, load):
 
 def test_portal_has_no_unix_sockets(load):
     assert "run.transport='portal' lacks" in refusal(load(transport="portal", actor_addr="ipc:/tmp/a"))
-    check_config(load(transport="portal", actor_addr="ipc:{auto}"))
+    check_options(load(transport="portal", actor_addr="ipc:{auto}"))
 
 
 def test_same_address_twice(load):
@@ -80,14 +80,14 @@ def test_port_is_free_after_the_check(load, taken_port):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     for _ in range(2):
-        check_config(load(actor_addr=f"localhost:{port}"))
+        check_options(load(actor_addr=f"localhost:{port}"))
 
 
 def test_ports_of_roles_elsewhere_do_not_matter(load, taken_port):
     addr = f"localhost:{taken_port}"
-    check_config(load(replay_addr=addr, remote_replay=True))
-    check_config(load(actor_addr=addr), listens=())
-    check_config(load(actor_addr=addr, mode="serial"))
+    check_options(load(replay_addr=addr, remote_replay=True))
+    check_options(load(actor_addr=addr), listens=())
+    check_options(load(actor_addr=addr, mode="serial"))
     assert "in use" in refusal(load(replay_addr=addr, remote_replay=True), listens=("replay",))
 
 

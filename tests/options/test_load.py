@@ -1,45 +1,42 @@
-"""Layers, names and values of a config."""
+"""Layers, names and values of options."""
 
 import re
 from pathlib import Path
 
-import elements
 import pytest
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.options import check_config, config_args, load_config
-from dreamfleet.options.load import load_defaults, load_presets
+from dreamfleet.options import Options, change_options, check_options, flatten, load_options, role_options
+from dreamfleet.options.load import load_presets
 
 
 def refusal(*args, **kwargs) -> str:
     with pytest.raises(ConfigError) as caught:
-        load_config(*args, **kwargs)
+        load_options(*args, **kwargs)
     return str(caught.value)
 
 
 def test_defaults_are_untouched_without_overrides():
-    config, defaults = load_config(), load_defaults()
-    assert isinstance(config, elements.Config)
-    assert {**config.flat, "logdir": ""} == {**defaults.flat, "logdir": ""}
+    assert {**flatten(load_options()), "logdir": ""} == {**flatten(Options()), "logdir": ""}
 
 
 def test_later_layers_win():
-    assert load_config([], ["cartpole"]).run.envs == 4
-    assert load_config([], ["cartpole", "debug"]).run.envs == 2
-    assert load_config([], ["debug", "cartpole"]).run.envs == 4
-    config = load_config(["--run.envs", "9"], ["cartpole", "debug"])
+    assert load_options([], ["cartpole"]).run.envs == 4
+    assert load_options([], ["cartpole", "debug"]).run.envs == 2
+    assert load_options([], ["debug", "cartpole"]).run.envs == 4
+    config = load_options(["--run.envs", "9"], ["cartpole", "debug"])
     assert (config.run.envs, config.task, config.batch_size) == (9, "gym_CartPole-v1", 2)
 
 
 def test_base_replaces_the_defaults():
-    base = load_config({"batch_size": 7, "seed": 3})
-    config = load_config(["--seed", "4"], [], base)
-    assert (config.batch_size, config.seed) == (7, 4)
+    base = load_options({"batch_size": 7, "seed": 3})
+    changed = change_options(base, ["--seed", "4"])
+    assert (changed.batch_size, changed.seed) == (7, 4)
     assert base.seed == 3
 
 
 def test_mapping_may_be_dotted_or_nested():
-    config = load_config({"run": {"envs": 3, "usage": {"nvsmi": True}}, "run.steps": 1e3})
+    config = load_options({"run": {"envs": 3, "usage": {"nvsmi": True}}, "run.steps": 1e3})
     assert (config.run.envs, config.run.usage.nvsmi, config.run.steps) == (3, True, 1000)
 
 
@@ -78,7 +75,7 @@ def test_mapping_may_be_dotted_or_nested():
     ],
 )
 def test_words(words, key, expected):
-    value = load_config(words).flat[key]
+    value = flatten(load_options(words))[key]
     assert value == expected
     assert type(value) is type(expected)
 
@@ -120,25 +117,26 @@ def test_wrong_values_in_a_mapping(override):
 @pytest.mark.parametrize(
     ("name", "suggestion"),
     [
-        ("run.env", "did you mean run.envs?"),
-        ("run.stpes", "did you mean run.steps?"),
-        ("train_ratio", "did you mean run.train_ratio?"),
-        ("run.batch_size", "did you mean batch_size?"),
-        ("batchsize", "did you mean batch_size?"),
-        ("step", "did you mean run.steps?"),
-        ("env", "did you mean run.envs?"),
-        ("run", "such as run.mode"),
+        ("run.env", "did you mean --run.envs?"),
+        ("run.stpes", "did you mean --run.steps?"),
+        ("train_ratio", "did you mean --run.train_ratio?"),
+        ("run.batch_size", "did you mean --batch_size?"),
+        ("batchsize", "did you mean --batch_size?"),
+        ("step", "did you mean --run.steps?"),
+        ("env", "did you mean --run.envs?"),
+        ("run", "such as --run.mode"),
         ("zzz", "dreamfleet train --help"),
     ],
 )
 def test_unknown_key_suggests_the_nearest(name, suggestion):
     message = refusal([f"--{name}", "8"])
-    assert message.startswith(f"{name}='8' ")
+    assert message.startswith((f"unknown option --{name}; ", f"--{name}='8' is a section, not an option; "))
     assert suggestion in message
+    assert suggestion.replace("--", "").removeprefix("dreamfleet train ") in refusal({name: 8})
 
 
 def test_unknown_key_may_be_a_flag_of_the_command():
-    assert "did you mean preset?" in refusal(["--presets", "debug"], flags=("preset",))
+    assert "did you mean --preset?" in refusal(["--presets", "debug"], flags=("preset",))
 
 
 def test_unknown_preset_lists_all():
@@ -150,25 +148,22 @@ def test_unknown_preset_lists_all():
 
 @pytest.mark.parametrize("name", load_presets())
 def test_every_preset_can_run(name, tmp_path):
-    config = load_config({"logdir": str(tmp_path)}, [name])
-    assert config != load_config({"logdir": str(tmp_path)})
-    check_config(config)
+    config = load_options({"logdir": str(tmp_path)}, [name])
+    assert config != load_options({"logdir": str(tmp_path)})
+    check_options(config)
 
 
 def test_logdir_is_expanded(monkeypatch):
     monkeypatch.setenv("HOME", "/some/home")
-    logdir = load_config(["--logdir", "~/runs/{timestamp}-x"]).flat["logdir"]
+    logdir = load_options(["--logdir", "~/runs/{timestamp}-x"]).logdir
     assert re.fullmatch(r"/some/home/runs/\d{8}T\d{6}-x", logdir)
-    assert load_config(["--logdir", "runs"]).logdir == str(Path.cwd() / "runs")
-    assert load_config(["--run.from_checkpoint=~/ckpt"]).run.from_checkpoint == "/some/home/ckpt"
-    assert load_config([]).run.from_checkpoint == ""
+    assert load_options(["--logdir", "runs"]).logdir == str(Path.cwd() / "runs")
+    assert load_options(["--run.from_checkpoint=~/ckpt"]).run.from_checkpoint == "/some/home/ckpt"
+    assert load_options([]).run.from_checkpoint == ""
 
 
-def test_args_are_the_run_section_and_root_keys():
-    config = load_config(["--logdir", "/x", "--batch_size", "3", "--run.envs", "5"])
-    args = config_args(config)
-    assert isinstance(args, elements.Config)
-    assert (args.logdir, args.batch_size, args.envs, args.seed) == ("/x", 3, 5, 0)
-    assert dict(args.usage) == {"psutil": True, "nvsmi": False}
-    roots = {"logdir", "seed", "batch_size", "batch_length", "report_length", "replay_context"}
-    assert set(args) == set(config.run) | roots | {"consec_train", "consec_report"}
+def test_roles_are_given_the_run_section_and_the_options_at_the_top():
+    options = load_options(["--logdir", "/x", "--batch_size", "3", "--run.envs", "5"])
+    given = role_options(options, is_joined=True)
+    assert (given.logdir, given.batch_size, given.envs, given.seed, given.is_joined) == ("/x", 3, 5, 0, True)
+    assert given.usage is options.run.usage and given.sequence_length == 65

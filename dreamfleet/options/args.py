@@ -1,0 +1,67 @@
+"""The edge where scripts written for the reference pass `args`: any mapping, turned into typed options."""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dreamfleet.base.hints import nearest
+from dreamfleet.errors import ConfigError
+from dreamfleet.options.env import EnvOptions
+from dreamfleet.options.fields import build, find_fields
+from dreamfleet.options.load import expand_logdir, flat_items
+from dreamfleet.options.root import Options, RoleOptions
+from dreamfleet.options.values import find_field, parse_value
+
+log = logging.getLogger("dreamfleet.options")
+
+Args = RoleOptions | Mapping[str, Any]
+
+TYPO = 0.85  # similarity from which an unknown key is taken for a misspelt one
+
+
+def read_args(args: Args) -> RoleOptions:
+    """The options of a role from `args` (an `elements.Config`, a dict), with defaults for what is missing.
+
+    Keys that are not ours are left alone, as scripts have some of their own; a warning names those that look misspelt.
+    """
+    if isinstance(args, RoleOptions):
+        return args
+    fields = find_fields(RoleOptions)
+    flat: dict[str, Any] = {"logdir": RoleOptions.logdir}
+    for key, value in flat_items(args):
+        if key in fields:
+            flat[key] = parse_value(fields[key], value)
+        elif near := nearest(key, fields, TYPO):
+            log.warning("args.%s is not an option and ignored; did you mean %s?", key, near[0])
+    flat["logdir"] = expand_logdir(flat["logdir"])
+    return check_lengths(build(RoleOptions, flat))
+
+
+def read_env_options(given: Mapping[str, Mapping[str, Any]]) -> EnvOptions:
+    """The section `env` from a dict by suite."""
+    fields = find_fields(Options)
+    flat = {}
+    for name, value in flat_items(given, "env."):
+        field = find_field(name, value, fields)
+        flat[field.key.removeprefix("env.")] = parse_value(field, value)
+    return build(EnvOptions, flat)
+
+
+def check_lengths(options: RoleOptions) -> RoleOptions:
+    """Refuses reports that do not fit into a sampled sequence."""
+    report = options.consec_report * options.report_length + options.replay_context
+    if report > options.sequence_length:
+        raise ConfigError(
+            "report_length",
+            options.report_length,
+            f"needs {report} steps, but a sampled sequence has {options.sequence_length}",
+            "lower report_length or consec_report, or raise batch_length or consec_train",
+        )
+    return options
+
+
+def key_file(options: RoleOptions) -> str:
+    """Where the run's key is: DREAMFLEET_KEY_FILE, else `run.key` in the log directory."""
+    return os.environ.get("DREAMFLEET_KEY_FILE") or str(Path(options.logdir) / "run.key")

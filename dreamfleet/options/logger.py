@@ -1,0 +1,18 @@
+"""The section `logger`: where metrics go."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dreamfleet.options.fields import option
+
+Output = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
+
+
+@dataclass(frozen=True)
+class LoggerOptions:
+    """What the logger writes."""
+
+    outputs: tuple[Output, ...] = option(
+        ("jsonl",), "writers: jsonl (always on), tensorboard, wandb, mlflow", can_change=True
+    )
+    fps: int = option(15, "frames per second of logged videos", at_least=1, can_change=True)

@@ -1,0 +1,100 @@
+"""The section `run`: how a run is carried out, and the processes that it is made of."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dreamfleet.options.fields import option, section
+
+
+@dataclass(frozen=True)
+class UsageOptions:
+    """Which resource figures each role logs."""
+
+    psutil: bool = option(True, "log memory and CPU use", can_change=True)
+    nvsmi: bool = option(False, "log GPU use as nvidia-smi reports it", can_change=True)
+    gputil: bool = option(False, "log GPU use through the GPUtil package", can_change=True)
+    malloc: bool = option(False, "log the largest Python allocations (slow)", can_change=True)
+    gc: bool = option(False, "log garbage collection", can_change=True)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The run and its roles."""
+
+    mode: Literal["parallel", "serial"] = option(
+        "parallel", "parallel (one process per role) or serial (one process, deterministic)"
+    )
+    steps: int = option(
+        0, "total environment steps; 0 trains until stopped", at_least=0, can_change=True, short="steps"
+    )
+    duration: float = option(
+        0.0, "wall-clock limit in seconds; 0 trains until stopped", at_least=0, can_change=True, short="duration"
+    )
+    train_ratio: float = option(32.0, "train ratio: trained steps per environment step; 0 removes the limit")
+    envs: int = option(8, "training environments", at_least=0, can_change=True, short="envs")
+    eval_envs: int = option(0, "evaluation environments", at_least=0, can_change=True, short="eval_envs")
+    envs_per_worker: int = option(1, "environments per worker process", at_least=1, can_change=True)
+    agent_process: bool = option(
+        True, "run the agent in a process of its own (which can be restarted) instead of a thread", can_change=True
+    )
+    remote_envs: bool = option(False, "environments join from other machines (dreamfleet role envs)", can_change=True)
+    remote_replay: bool = option(
+        False, "the replay buffer joins from another machine (dreamfleet role replay)", can_change=True
+    )
+    remote_logger: bool = option(
+        False, "the logger joins from another machine (dreamfleet role logger)", can_change=True
+    )
+    transport: Literal["auto", "zmq", "portal"] = option(
+        "auto",
+        "transport between roles: auto (unix sockets on one machine, ZeroMQ with CURVE over TCP), zmq or portal",
+        can_change=True,
+    )
+    actor_addr: str = option(
+        "ipc:{auto}", "address of the policy server: ipc:{auto}, localhost:{auto} or host:port", can_change=True
+    )
+    replay_addr: str = option("ipc:{auto}", "address of the replay server", can_change=True)
+    logger_addr: str = option("ipc:{auto}", "address of the logger", can_change=True)
+    actor_batch: int = option(0, "inference batch size; 0 takes half of the environments", can_change=True)
+    actor_wait_ms: float = option(
+        5.0, "milliseconds an observation waits at most for its inference batch to fill", at_least=0, can_change=True
+    )
+    actor_threads: int = option(1, "inference batches in flight", at_least=1, can_change=True)
+    backlog: int = option(
+        64, "unacknowledged transition batches before the policy server pauses acting", at_least=1, can_change=True
+    )
+    act_timeout: float = option(
+        600.0, "seconds an environment waits for an action before it starts a new episode", above=0, can_change=True
+    )
+    env_timeout: float = option(
+        300.0,
+        "seconds a step or reset may take before the worker is restarted; 0 disables",
+        at_least=0,
+        can_change=True,
+    )
+    episode_timeout: float = option(
+        180.0, "seconds without a request after which an environment's recurrent state is dropped",
+        above=0, can_change=True,
+    )  # fmt: skip
+    prefetch: int = option(2, "training batches requested ahead", at_least=1, can_change=True)
+    log_every: float = option(10.0, "seconds between metrics", above=0, can_change=True)
+    report_every: float = option(300.0, "seconds between reports; 0 disables", at_least=0, can_change=True)
+    report_batches: int = option(1, "batches per report", at_least=1, can_change=True)
+    save_every: float = option(
+        900.0, "seconds between checkpoints; 0 saves only at the end", at_least=0, can_change=True
+    )
+    leg: int = option(
+        0, "serial mode: checkpoint and restart every this many steps, so that resuming is exact; 0 never",
+        at_least=0, can_change=True,
+    )  # fmt: skip
+    keep: int = option(3, "checkpoints to keep", at_least=1, can_change=True)
+    from_checkpoint: str = option("", "checkpoint or log directory to initialise the agent from")
+    from_checkpoint_regex: str = option(".*", "load only the parameters whose name matches")
+    restart: bool = option(True, "restart roles that die", can_change=True)
+    max_restarts: int = option(
+        5, "failed starts in a row before the run gives up; 0 allows none", at_least=0, can_change=True
+    )
+    heartbeat_timeout: float = option(
+        60.0, "seconds without a heartbeat before a role is restarted", above=0, can_change=True
+    )
+    log_full: bool = option(False, "log images of all environments, not only of the first", can_change=True)
+    usage: UsageOptions = section(UsageOptions)
