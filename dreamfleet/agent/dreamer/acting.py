@@ -11,9 +11,7 @@ from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.encoder import Encoder
 from dreamfleet.agent.dreamer.networks.heads import PolicyHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM
-from dreamfleet.agent.dreamer.spaces import flatten
-
-Arrays = dict[str, jax.Array]
+from dreamfleet.agent.dreamer.spaces import Arrays, flatten
 
 
 class Acting(eqx.Module):

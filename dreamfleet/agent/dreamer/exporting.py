@@ -10,8 +10,9 @@ from jax import export
 
 from dreamfleet.agent.contract import PolicyProgram
 from dreamfleet.agent.dreamer import acting
-from dreamfleet.agent.dreamer.acting import Acting, Arrays, PolicyCarry
+from dreamfleet.agent.dreamer.acting import Acting, PolicyCarry
 from dreamfleet.agent.dreamer.names import named_leaves
+from dreamfleet.agent.dreamer.spaces import Arrays
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 ACTIONS = "actions/"

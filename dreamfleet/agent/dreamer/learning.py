@@ -11,8 +11,9 @@ import optax
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
-from dreamfleet.agent.dreamer.objective import Arrays, Norms, make_norms, objective
+from dreamfleet.agent.dreamer.objective import Norms, make_norms, objective
 from dreamfleet.agent.dreamer.optimiser import make_optimiser
+from dreamfleet.agent.dreamer.spaces import Arrays
 from dreamfleet.options.dreamer import DreamerOptions
 
 # What replay stores of the recurrent state with each step: half floats, and class numbers instead of one-hot vectors.
@@ -55,6 +56,12 @@ def initial_carry(model: Model, batch_size: int) -> TrainCarry:
     return TrainCarry(model.rssm.initial((batch_size,)), actions)
 
 
+def last_carry(model: Model, states: LatentState, data: Mapping[str, jax.Array]) -> TrainCarry:
+    """The carry after the last step of sequences (B, T)."""
+    actions = {f.key: data[f.key][:, -1] for f in model.actor.fields}
+    return TrainCarry(jax.tree.map(lambda x: x[:, -1], states), actions)
+
+
 def update(
     model: Model,
     learning: Learning,
@@ -79,9 +86,7 @@ def update(
         model.critic,
     )
     learning = Learning(slow_critic, outcome.norms, optimiser, learning.updates + 1, jax.random.key_data(key))
-    carry = TrainCarry(
-        jax.tree.map(lambda x: x[:, -1], outcome.states), {f.key: data[f.key][:, -1] for f in model.actor.fields}
-    )
+    carry = last_carry(model, outcome.states, data)
     replay = compact(model.rssm, outcome.states)
     if has_priority:
         replay["priority"] = outcome.priority

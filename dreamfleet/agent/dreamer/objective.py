@@ -22,12 +22,10 @@ from dreamfleet.agent.dreamer.networks.distributions import TwoHot
 from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
 from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.returns import Normaliser
-from dreamfleet.agent.dreamer.spaces import flatten
+from dreamfleet.agent.dreamer.spaces import Arrays, flatten
 from dreamfleet.options.dreamer import DreamerOptions
 
 sg = jax.lax.stop_gradient
-
-Arrays = dict[str, jax.Array]
 
 
 class Norms(eqx.Module):

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dreamfleet.agent.dreamer.learning import Learning, TrainCarry, split_context
+from dreamfleet.agent.dreamer.learning import Learning, TrainCarry, last_carry, split_context
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.rssm import LatentState
-from dreamfleet.agent.dreamer.objective import Arrays, objective
-from dreamfleet.agent.dreamer.spaces import flatten
+from dreamfleet.agent.dreamer.objective import objective
+from dreamfleet.agent.dreamer.spaces import Arrays, flatten
 from dreamfleet.options.dreamer import DreamerOptions
 
 VIDEOS = 6  # sequences shown side by side
@@ -34,10 +34,7 @@ def report(
         metrics |= gradient_norms(model, *inputs)
     start, obs, actions = jax.tree.map(lambda x: x[:VIDEOS], (start, obs, actions))
     metrics |= open_loop(model, start, obs, actions, open_key)
-    carry = TrainCarry(
-        jax.tree.map(lambda x: x[:, -1], outcome.states), {f.key: data[f.key][:, -1] for f in model.actor.fields}
-    )
-    return carry, metrics
+    return last_carry(model, outcome.states, data), metrics
 
 
 def gradient_norms(model: Model, *inputs) -> Arrays:

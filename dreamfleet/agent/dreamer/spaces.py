@@ -13,6 +13,8 @@ from dreamfleet.agent.dreamer.networks.transforms import symlog
 from dreamfleet.base.dimensions import IMAGE_FACTOR
 from dreamfleet.errors import ConfigError
 
+Arrays = dict[str, jax.Array]  # by key, on the device
+
 NOT_OBSERVED = ("reward", "is_first", "is_last", "is_terminal")
 MAX_CLASSES = 1024  # integers with a wider range are numbers rather than classes
 

@@ -23,8 +23,7 @@ class ConvPool(eqx.Module):
     bias: jax.Array
 
     def __init__(self, key: jax.Array, inputs: int, outputs: int):
-        self.kernel = init_kernel(key, (5, 5, inputs, outputs))
-        self.bias = jnp.zeros(outputs)
+        self.kernel, self.bias = _init_conv5(key, inputs, outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         inputs, outputs = self.kernel.shape[2:]
@@ -43,8 +42,7 @@ class UpConv(eqx.Module):
     bias: jax.Array
 
     def __init__(self, key: jax.Array, inputs: int, outputs: int):
-        self.kernel = init_kernel(key, (5, 5, inputs, outputs))
-        self.bias = jnp.zeros(outputs)
+        self.kernel, self.bias = _init_conv5(key, inputs, outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return depth_to_space(self.cells(x))
@@ -56,6 +54,10 @@ class UpConv(eqx.Module):
         kernel = jnp.einsum("pAh,qBw,hwio->pqiABo", UP_TAPS, UP_TAPS, self.kernel)
         kernel = kernel.reshape(3, 3, inputs, 4 * outputs).astype(x.dtype)
         return conv3(x, kernel) + jnp.tile(self.bias, 4).astype(x.dtype)
+
+
+def _init_conv5(key: jax.Array, inputs: int, outputs: int) -> tuple[jax.Array, jax.Array]:
+    return init_kernel(key, (5, 5, inputs, outputs)), jnp.zeros(outputs)
 
 
 def space_to_depth(x: jax.Array) -> jax.Array:
