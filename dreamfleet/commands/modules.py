@@ -1,4 +1,4 @@
-"""Looks for the modules that a config names, without importing them (that may be slow or need a GPU)."""
+"""Finds the modules that a config names without importing them, which may be slow or need a GPU."""
 
 import importlib.machinery
 import importlib.util
@@ -27,8 +27,8 @@ def check_modules(config: elements.Config, *keys: str) -> None:
         is_module = has_module and (key != "task" or is_attribute(name))
         missing = _first_missing(module) if is_module else None
         if missing:
-            reason = f"names the module {missing}, which is not found"
-            remedy = "check the spelling, install its package, or start from the directory that holds it"
+            reason = f"names module {missing}, which was not found"
+            remedy = "check the spelling, install its package, or run from its directory"
             raise ConfigError(key, name, reason, remedy)
 
 

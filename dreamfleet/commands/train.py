@@ -1,4 +1,4 @@
-"""`dreamfleet train`: builds the config, refuses what cannot work, and starts or resumes the run."""
+"""`dreamfleet train`: builds and checks the config, then starts or resumes the run."""
 
 import argparse
 from pathlib import Path
@@ -17,17 +17,17 @@ examples:
   dreamfleet train --preset cartpole debug --run.envs 8 --run.agent_process False
   dreamfleet train --preset cartpole --seeds 0 1 2
 
-The same command with the same --logdir resumes the run.
-Every option below is set with --KEY VALUE or --KEY=VALUE and overrides the presets."""
+Run the same command with the same --logdir to resume.
+Options are set with --KEY VALUE or --KEY=VALUE and override the presets."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that are not options of the config."""
+    """Declares the flags that are not config options."""
     parser.usage = "dreamfleet train [--preset NAME ...] [--seeds N ...] [--dry-run] [--KEY VALUE ...]"
     parser.epilog = f"{EXAMPLES}\n\n{option_help()}"
     add_preset(parser)
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="run once a seed, each in LOGDIR/seed_N")
-    parser.add_argument("--dry-run", action="store_true", help="check and print the resolved config, start nothing")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="one run per seed, each in LOGDIR/seed_N")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and exit")
 
 
 def add_preset(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +38,12 @@ def add_preset(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="NAME",
-        help="named sets of options, applied in order",
+        help="presets, applied in order",
     )
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Trains once, or once a seed; everything is checked before the first run starts."""
+    """Trains once, or once per seed; all configs are checked before the first run starts."""
     config = load_config(words, args.preset, flags=FLAGS)
     configs = [_with_seed(config, seed) for seed in dict.fromkeys(args.seeds)] if args.seeds else [config]
     resumed = [_check(config) for config in configs]
@@ -60,7 +60,7 @@ def _with_seed(config: Any, seed: int) -> elements.Config:
 
 
 def _check(config: Any) -> bool:
-    """Refuses what cannot work; returns whether the log directory holds a run to resume."""
+    """Raises ConfigError for an invalid config; returns whether the log directory holds a run to resume."""
     check_config(config)
     check_modules(config, "agent", "task")
     return check_resume(config, config.logdir)

@@ -15,7 +15,7 @@ FORCE_RESET = -1  # an action that ends the episode at once
 def make_procgen(name: str, seed: int, size: int = 64, levels: int = 0, mode: str = "hard") -> "Procgen":
     """A game; `levels` limits how many different ones there are, 0 does not."""
     check_name("procgen", name, ENV_NAMES)
-    game = ProcgenGym3Env(1, name, num_levels=levels, distribution_mode=mode, rand_seed=seed % 2**31)
+    game = ProcgenGym3Env(1, name, num_levels=levels, distribution_mode=mode, rand_seed=seed % 2**31)  # pyright: ignore[reportCallIssue]
     return Procgen(game, size)
 
 

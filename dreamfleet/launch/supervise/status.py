@@ -19,7 +19,7 @@ def make_status(state: str, roles: list[RoleRecord]) -> dict:
 
 
 def write_status(logdir: Path, status: dict) -> None:
-    """Replaces the file as a whole, so that a reader never sees half of it."""
+    """Replaces the file atomically."""
     temporary = logdir / f".status.json.{os.getpid()}"
     temporary.write_text(json.dumps(status, indent=1))
     temporary.replace(logdir / "status.json")
