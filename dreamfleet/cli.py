@@ -70,7 +70,7 @@ def _dispatch(argv: list[str]) -> int:
         epilog="example:\n  dreamfleet train --task gym_CartPole-v1 --steps 1e5",
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND-NAME", required=True)
     module = None
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")

@@ -36,7 +36,7 @@ def test_every_example_is_tested():
 
 
 def test_jax_agent_updates_and_resumes(tmp_path):
-    options = ("--run.log_every", 0.5, "--run.report_every", 0.5, "--eval-envs", 1, "--batch_length", 16)
+    options = ("--run.log_every", 0.5, "--run.report_every", 0.5, "--eval-envs", 1, "--batch_length", 32)
     train_jax(tmp_path, "--steps", 800, *options)
     first = Checkpoints(tmp_path).latest()
     assert first is not None and first.manifest["updates"] > 10

@@ -31,6 +31,12 @@ _PHRASES = [
     (re.compile(r"environment (\d+): step"), r"env \1 in step()"),
 ]
 
+# Waits that follow from another one and say no more: that one, and the pattern of what follows.
+_CONSEQUENCES = [
+    ("environments: ratio allows no sample", re.compile(r"replay\.sample_batch_\w+|replay: an? \w+ batch")),
+    ("learner: ratio allows no insert", re.compile(r"replay: room for \w+|replay\.add_batch")),
+]
+
 
 def find_phase(progress: Progress, status: dict) -> str:
     """Starting, prefilling the replay buffer, compiling, training, saving, stopping, finished or failed."""
@@ -53,8 +59,13 @@ def format_waits(status: dict, progress: Progress) -> str:
     for name, role in status.get("roles", {}).items():
         for wait in role.get("waits") or ():
             waits.setdefault(wait["what"], []).append((wait["seconds"], wait.get("share", 1.0), name))
-    ranked = sorted(waits.items(), key=lambda item: -max(item[1])[0])[:_MAX_WAITS]
+    causes = {what: entries for what, entries in waits.items() if not _is_explained(what, waits)}
+    ranked = sorted(causes.items(), key=lambda item: -max(item[1])[0])[:_MAX_WAITS]
     return ", ".join(_format_wait(what, entries, progress) for what, entries in ranked)
+
+
+def _is_explained(what: str, waits: dict) -> bool:
+    return any(cause in waits and pattern.fullmatch(what) for cause, pattern in _CONSEQUENCES)
 
 
 def _format_wait(what: str, entries: list[tuple[float, float, str]], progress: Progress) -> str:

@@ -93,8 +93,8 @@ def test_hours_and_other_metrics(runs, plotted):
     series = load_series(runs / "tuned", "episode/score", "hours")
     assert series.xs[0] == 0 and series.xs[-1] == pytest.approx(0.49)
     assert "final 50.0" in plotted(runs / "tuned", "--x", "hours")[0]
-    assert "last 3.5" in plotted(runs / "tuned", "--metric", "train/loss")[0], "a line half written is passed over"
-    assert "last 7.0" in plotted(runs / "tuned", "--metric", "episode/length")[0]
+    assert "final 3.5" in plotted(runs / "tuned", "--metric", "train/loss")[0], "a line half written is passed over"
+    assert "final 7.0" in plotted(runs / "tuned", "--metric", "episode/length")[0]
 
 
 def test_a_real_run(random_run, plotted):

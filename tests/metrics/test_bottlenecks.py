@@ -80,3 +80,11 @@ def test_an_uninterrupted_wait_has_its_length_only():
     assert format_waits(status, AFTER) == (
         "collection paused for 2.0 s: learner-bound (train ratio reached), agent waiting for replay.update (2.0 s)"
     )
+
+
+def test_what_follows_from_a_bottleneck_is_not_shown_beside_it():
+    learner_bound = make_status(replay="learner: ratio allows no insert", agent="replay: room for transitions")
+    assert format_waits(learner_bound, AFTER).startswith("collection paused")
+    assert "acting" not in format_waits(learner_bound, AFTER)
+    env_bound = make_status(replay="environments: ratio allows no sample", agent="replay.sample_batch_train")
+    assert format_waits(env_bound, AFTER) == "learner idle 50% of the last 2.0 s: environment-bound"
