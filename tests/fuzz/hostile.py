@@ -121,10 +121,14 @@ def connect_raw(addr: str) -> socket.socket:
     return socket.create_connection(("127.0.0.1", int(addr.rpartition(":")[2])), SOCKET_S)
 
 
-def throw(addr: str, data: bytes) -> None:
-    """Sends bytes over a connection of their own, and hangs up."""
+def throw(addr: str, data: bytes, *, is_patient: bool = False) -> None:
+    """Sends bytes over a connection of their own, and hangs up; if patient, only when the other side has."""
     with contextlib.suppress(OSError), connect_raw(addr) as raw:
         raw.sendall(data)
+        if is_patient:
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(1 << 16):
+                pass
 
 
 def throw_frames(peer: LocalPeer | ZmqPeer, cases: list[list[bytes]]) -> None:

@@ -58,8 +58,8 @@ def test_ports_of_a_fleet(kind, share, tmp_path):
         for role, port in roles.items():
             addr, at_start = addresses[f"{port}_addr"], fleet.step()
             raw = raw_cases(seed_of(port))
-            for _ in range(int(share * RAW_CASES)):
-                throw(addr, next(raw))
+            for number in range(int(share * RAW_CASES)):
+                throw(addr, next(raw), is_patient=number % 3 > 0)
             frames = frame_cases(seed_of(role), METHODS[role])
             with contextlib.closing(connect_peer(addr, tmp_path / "run" / "run.key")) as peer:
                 for _ in range(max(1, int(share * FRAME_CASES) // BURST)):
