@@ -1,9 +1,10 @@
-"""Throughput, latency, idle cost and start-up of the fleet, over ZeroMQ (ours) and over portal (the baseline)."""
+"""Throughput, latency, idle cost and start-up of the fleet, over our engines and over portal (the baseline)."""
 
 import argparse
 import contextlib
 import itertools
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -21,6 +22,7 @@ from benchmarks.report import Case, finish, parse_args
 from dreamfleet import rpc
 
 TURNS = 3  # of ours and the baseline, as the speed of a machine changes; the median counts
+KEY_VARIABLE = "DREAMFLEET_KEY_FILE"
 OBS = {"image": np.zeros((64, 64, 3), np.uint8), "reward": np.float32(0), "is_first": False, "is_last": False}
 
 
@@ -40,14 +42,14 @@ def main() -> None:
 def measure(seconds: float) -> list[Case]:
     """All cases, ours and baseline in turns."""
     results: dict[str, dict[str, float]] = {}
-    for transport in ("zmq", "portal"):
+    for transport in ("auto", "portal"):
         results[transport] = {
             **measure_server(transport, seconds),
             **measure_idle(transport, seconds),
             **measure_start(transport),
         }
     for name, workers, envs_per_worker in (("pipeline 8x1", 8, 1), ("pipeline 2x32", 2, 32)):
-        rates: dict[str, list[float]] = {"zmq": [], "portal": []}
+        rates: dict[str, list[float]] = {"auto": [], "portal": []}
         for _, (transport, measured) in itertools.product(range(TURNS), rates.items()):
             measured.append(measure_pipeline(transport, workers, envs_per_worker, seconds))
         for transport, measured in rates.items():
@@ -63,7 +65,11 @@ def measure(seconds: float) -> list[Case]:
         "16 envs ready s": ("s", "lower"),
         "first step s": ("s", "lower"),
     }
-    return [Case(name, *unit, results["zmq"][name], results["portal"][name]) for name, unit in units.items()]
+    tcp = measure_server("zmq", seconds)
+    cases = [Case(name, *unit, results["auto"][name], results["portal"][name]) for name, unit in units.items()]
+    return cases + [
+        Case(f"{name}, tcp with curve", *units[name], value, results["portal"][name]) for name, value in tcp.items()
+    ]
 
 
 class Item:
@@ -78,17 +84,18 @@ class Item:
 
 def measure_server(transport: str, seconds: float) -> dict[str, float]:
     """Requests per second and latency of a batched server with 8 client processes."""
-    addr = rpc.resolve_addr("ipc:{auto}", transport)
-    server = rpc.make_server(addr, "server", transport=transport)
+    addr, key_file = rpc.resolve_addr("ipc:{auto}", transport), make_key_file()
+    server = rpc.make_server(addr, "server", transport=transport, key_file=key_file)
 
     def work(items: list[Item]) -> tuple[list[dict], None]:
         np.stack([item.data["image"] for item in items])
         return [{"action": np.int32(0)} for _ in items], None
 
     server.bind_batched({"act": Item}, work, batch=4, max_wait_ms=5.0)
-    with server, child_processes("client", server.addr, transport, seconds, count=8) as children:
+    with server, child_processes("client", server.addr, transport, seconds, count=8, key_file=key_file) as children:
         latencies = [json.loads(child.communicate()[0]) for child in children]
     rpc.remove_addr(addr)
+    shutil.rmtree(key_file.parent)
     flat = np.concatenate([np.array(values) for values in latencies])
     return {
         "server 8 clients batch 4": len(flat) / seconds,
@@ -97,9 +104,17 @@ def measure_server(transport: str, seconds: float) -> dict[str, float]:
     }
 
 
+def make_key_file() -> Path:
+    """A fresh key, for the transports that need one, in a directory of its own."""
+    path = Path(tempfile.mkdtemp(prefix="dreamfleet-bench-")) / "run.key"
+    rpc.make_key(path)
+    return path
+
+
 def run_client(addr: str, transport: str, seconds: float) -> None:
     """Calls one after the other for a while; prints the latencies in milliseconds."""
-    client = rpc.make_client(addr, "client", peer="server", transport=transport, max_inflight=1, threaded=False)
+    options = {"transport": transport, "key_file": os.environ.get(KEY_VARIABLE)}
+    client = rpc.make_client(addr, "client", peer="server", max_inflight=1, threaded=False, **options)
     for _ in range(3):
         client.call("act", OBS).result()
     print("ready", flush=True)
@@ -151,14 +166,14 @@ def run_idle_client(addr: str, transport: str, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def child_processes(role: str, addr: str, transport: str, seconds: float, count: int) -> Iterator[list]:
+def child_processes(
+    role: str, addr: str, transport: str, seconds: float, count: int, key_file: Path | None = None
+) -> Iterator[list]:
     """Processes of this file in a role, let go together when all are ready."""
     command = [sys.executable, "-m", "benchmarks.transport", "--role", role, "--addr", addr, "--transport", transport]
-    pipe = subprocess.PIPE
-    children = [
-        subprocess.Popen([*command, "--seconds", str(seconds)], stdin=pipe, stdout=pipe, text=True)
-        for _ in range(count)
-    ]
+    options: dict = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    options["env"] = {**os.environ, KEY_VARIABLE: str(key_file or "")}
+    children = [subprocess.Popen([*command, "--seconds", str(seconds)], **options) for _ in range(count)]
     try:
         for child in children:
             assert child.stdout and child.stdout.readline().strip() == "ready"

@@ -14,13 +14,12 @@ from dreamfleet.errors import ConfigError
 
 _PREFIX = "dreamfleet-"
 _SOCKET, _LOCK = "s", "lock"  # in a directory of ours; the lock is held by the process that made it
-_TRANSPORTS = ("auto", "zmq", "portal")
 
 
 def choose_engine(addr: Address, transport: str) -> str:
     """The engine for an address: local, zmq or portal; with `auto`, unix sockets are local and the rest is zmq."""
-    if transport not in _TRANSPORTS:
-        raise ConfigError("transport", transport, "is not known", f"use {', '.join(_TRANSPORTS[:-1])} or portal")
+    if transport not in ("auto", "zmq", "portal"):
+        raise ConfigError("transport", transport, "is not known", "use auto, zmq or portal")
     if transport == "auto":
         return "local" if addr.is_ipc else "zmq"
     if addr.is_ipc and not addr.is_auto:

@@ -22,6 +22,7 @@ class RequestEncoder:
     """Turns the calls of a client that speaks `protocol` into frames."""
 
     def __init__(self, protocol: int):
+        assert 0 <= protocol < 256, protocol
         self._protocol = protocol
 
     def encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:

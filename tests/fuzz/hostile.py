@@ -7,11 +7,12 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import zmq
 
 from dreamfleet.rpc import codec, wire
+from tests.rpc.raw_peers import LocalPeer, ZmqPeer
 
 SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
+LOCAL_GREETING = b"\x93dfrpc" + struct.pack("<H", wire.VERSION)
 PORTAL_GREETING = b"portal_handshake"
 SOCKET_S = 5.0
 MAX_FRAME = 4096
@@ -27,11 +28,18 @@ def frame(body: bytes, flags: int = 0, size: int | None = None) -> bytes:
     return struct.pack(">BQ", flags | 2, size) + body if size > 255 else struct.pack(">BB", flags, size) + body
 
 
+def message(*frames: bytes, sizes: list[int] | None = None, count: int | None = None) -> bytes:
+    """A message of a local connection, which may claim other sizes and another count than it has."""
+    sizes = [len(part) for part in frames] if sizes is None else sizes
+    header = struct.pack(f"<I{len(sizes)}Q", len(sizes) if count is None else count, *sizes)
+    return header + b"".join(frames)
+
+
 READY = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER", 4)
 
 
 def request(method: str = "act", data: object = None, meta: dict | None = None, number: int = 1) -> list[bytes]:
-    return [bytes(part) for part in wire.encode_request(number, method, data, meta)]
+    return [bytes(part) for part in wire.RequestEncoder(1).encode(number, method, data, meta)]
 
 
 def raw_cases(seed: int) -> Iterator[bytes]:
@@ -39,6 +47,7 @@ def raw_cases(seed: int) -> Iterator[bytes]:
     rng = np.random.default_rng(seed)
     body = request("act", {"envid": 3, "x": np.arange(5)})[0]
     session = greeting() + READY + frame(body)
+    local = LOCAL_GREETING + message(body)
     portal = PORTAL_GREETING + struct.pack("<Q", 40) + bytes(8) + struct.pack("<Q", 4) + b"act " + bytes(20)
     kinds: list[Callable[[], bytes]] = [
         lambda: rng.bytes(int(rng.integers(0, 300))),  # garbage
@@ -52,6 +61,15 @@ def raw_cases(seed: int) -> Iterator[bytes]:
         lambda: greeting() + frame(b"y" * 100, 4, 1 << 62),
         lambda: greeting() + READY + frame(b"z", 1) * 50,  # a message that does not end
         lambda: greeting(major=int(rng.integers(0, 256))) + READY + frame(body),
+        lambda: LOCAL_GREETING + rng.bytes(int(rng.integers(0, 300))),
+        lambda: local[: int(rng.integers(len(local)))],
+        lambda: _mutate(rng, local),
+        lambda: local + message(body) * int(rng.integers(1, 20)),
+        lambda: LOCAL_GREETING[:6] + rng.bytes(2) + message(body),  # another version
+        lambda: LOCAL_GREETING + message(b"x" * 100, sizes=[int(rng.integers(1 << 31, 1 << 62))]),
+        lambda: LOCAL_GREETING + message(b"x", body, sizes=[1 << 20, 1 << 30]),
+        lambda: LOCAL_GREETING + message(body, count=int(rng.integers(0, 1 << 32))),
+        lambda: LOCAL_GREETING + message(*[b""] * int(rng.integers(1, 3000))) + message(body),
         lambda: _mutate(rng, portal),
         lambda: PORTAL_GREETING + struct.pack("<Q", int(rng.integers(1 << 33, 1 << 62))) + rng.bytes(50),
     ]
@@ -103,20 +121,21 @@ def connect_raw(addr: str) -> socket.socket:
     return socket.create_connection(("127.0.0.1", int(addr.rpartition(":")[2])), SOCKET_S)
 
 
-def throw(addr: str, data: bytes) -> None:
-    """Sends bytes over a connection of their own, and hangs up."""
+def throw(addr: str, data: bytes, *, is_patient: bool = False) -> None:
+    """Sends bytes over a connection of their own, and hangs up; if patient, only when the other side has."""
     with contextlib.suppress(OSError), connect_raw(addr) as raw:
         raw.sendall(data)
+        if is_patient:
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(1 << 16):
+                pass
 
 
-def throw_frames(dealer: zmq.Socket, cases: list[list[bytes]]) -> None:
-    """Sends messages and takes in whatever is answered meanwhile."""
+def throw_frames(peer: LocalPeer | ZmqPeer, cases: list[list[bytes]]) -> None:
+    """Sends messages, which fails if the server stops to read, and takes in whatever is answered meanwhile."""
     for frames in cases:
-        if not dealer.poll(1000 * SOCKET_S, zmq.POLLOUT):
-            raise AssertionError("the server has stopped to read")
-        dealer.send_multipart(frames)
-        while dealer.poll(0):
-            dealer.recv_multipart()
+        peer.send(frames)
+        peer.drain()
 
 
 def _tree(rng: np.random.Generator) -> dict:
@@ -130,8 +149,9 @@ def _tree(rng: np.random.Generator) -> dict:
 
 def _envelope(rng: np.random.Generator, method: str, number: int) -> bytes:
     name = method.encode()
-    fields = rng.integers(0, 256), rng.integers(0, 6), len(name) + rng.integers(-1, 2) % 3, number
-    return struct.pack("<BBHQ", *map(int, fields)) + name
+    protocol, length = rng.integers(0, 3), len(name) + rng.integers(-1, 2) % 3
+    fields = rng.integers(0, 256), rng.integers(0, 6), protocol, length, number
+    return struct.pack("<BBBHQ", *map(int, fields)) + name
 
 
 def _cut(rng: np.random.Generator, frames: list[bytes]) -> list[bytes]:

@@ -13,7 +13,19 @@ from dreamfleet import rpc
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.testing import CountingAgent, CountingEnv
 from tests.fleet import count_rebuilds, make_args, running_fleet
-from tests.fuzz.hostile import connect_raw, frame_cases, raw_cases, seed_of, throw, throw_frames
+from tests.fuzz.hostile import (
+    LOCAL_GREETING,
+    connect_raw,
+    frame,
+    frame_cases,
+    greeting,
+    message,
+    raw_cases,
+    seed_of,
+    throw,
+    throw_frames,
+)
+from tests.rpc.raw_peers import connect_peer
 
 RAW_CASES, FRAME_CASES = 6_000, 24_000  # for each of the three ports
 BURST = 200
@@ -30,18 +42,6 @@ def memory_of(fleet, role: str) -> int:
     return psutil.Process(fleet.status()["roles"][role]["pid"]).memory_info().rss
 
 
-def make_dealer(context: zmq.Context, addr: str, key_file) -> zmq.Socket:
-    dealer = context.socket(zmq.DEALER)
-    dealer.linger = 0
-    if addr.startswith("ipc:"):
-        dealer.connect(f"ipc://{addr.removeprefix('ipc:')}")
-        return dealer
-    key = load_key(key_file, addr)
-    dealer.curve_serverkey, dealer.curve_publickey, dealer.curve_secretkey = key.public, key.public, key.secret
-    dealer.connect(f"tcp://127.0.0.1:{addr.rpartition(':')[2]}")
-    return dealer
-
-
 @pytest.mark.distributed
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["ipc", "tcp"])
@@ -52,26 +52,24 @@ def test_ports_of_a_fleet(kind, share, tmp_path):
         for port in roles.values()
     }
     args = make_args(tmp_path / "run", steps=0, train_ratio=0.0, max_restarts=0, capacity=1000, **addresses)
-    context = zmq.Context()
     with pytest.raises(Exception, match="env0"), running_fleet(args, CountingAgent, CountingEnv) as fleet:
         fleet.wait_step(100)
         before = {role: memory_of(fleet, role) for role in roles}
         for role, port in roles.items():
             addr, at_start = addresses[f"{port}_addr"], fleet.step()
             raw = raw_cases(seed_of(port))
-            for _ in range(int(share * RAW_CASES)):
-                throw(addr, next(raw))
+            for number in range(int(share * RAW_CASES)):
+                throw(addr, next(raw), is_patient=number % 3 > 0)
             frames = frame_cases(seed_of(role), METHODS[role])
-            dealer = make_dealer(context, addr, tmp_path / "run" / "run.key")
-            for _ in range(max(1, int(share * FRAME_CASES) // BURST)):
-                throw_frames(dealer, list(itertools.islice(frames, BURST)))
+            with contextlib.closing(connect_peer(addr, tmp_path / "run" / "run.key")) as peer:
+                for _ in range(max(1, int(share * FRAME_CASES) // BURST)):
+                    throw_frames(peer, list(itertools.islice(frames, BURST)))
             fleet.wait_step(at_start + 50)
         grown = {role: memory_of(fleet, role) - before[role] for role in roles}
         print(f"{kind}: {3 * share * (RAW_CASES + FRAME_CASES):.0f} cases, memory grew by {grown}")
         assert all(growth < MEMORY_BYTES for growth in grown.values()), grown
         fleet.kill("env0")  # ends the run, which has lost nothing so far
         fleet.join()
-    context.destroy(0)
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert all(role["restarts"] == 0 for role in status["roles"].values())
     assert count_rebuilds(tmp_path / "run") == 0, "an environment got an action that was not its own"
@@ -126,20 +124,21 @@ def test_strangers_show_up_once(share, tmp_path, caplog):
     assert 1 <= len(lines) <= 4, lines  # one of each kind in half a minute
 
 
-@pytest.mark.parametrize("size", [1 << 20, 1 << 40])
-def test_what_is_announced_takes_no_memory(size, tmp_path):
+@pytest.mark.parametrize("size", [1 << 20, 1 << 30, 1 << 40])
+@pytest.mark.parametrize("kind", ["ipc", "tcp"])
+def test_what_is_announced_takes_no_memory(kind, size, tmp_path):
     """A stranger may name any size of message: memory is taken for what comes, not for what is named."""
-    from hostile import frame, greeting
-
     rpc.make_key(tmp_path / "run.key")
-    addr = rpc.resolve_addr("localhost:{auto}", "zmq")
+    addr = f"ipc:{tmp_path}/s" if kind == "ipc" else rpc.resolve_addr("localhost:{auto}", "zmq")
     server = rpc.make_server(addr, "server", key_file=tmp_path / "run.key")
     server.bind("echo", lambda data: data)
+    curve = greeting(b"CURVE") + frame(b"x" * 1000, 4, size)
+    data = LOCAL_GREETING + message(b"x" * 1000, sizes=[size]) if kind == "ipc" else curve
     with server, contextlib.ExitStack() as stack:
         before = psutil.Process().memory_info().rss
         for _ in range(50):
             raw = stack.enter_context(connect_raw(addr))
-            raw.sendall(greeting(b"CURVE") + frame(b"x" * 1000, 4, size))
+            raw.sendall(data)
         with rpc.make_client(addr, "friend", peer="server", key_file=tmp_path / "run.key") as friend:
             assert friend.call("echo", 1).result(WAIT_S) == 1
         assert psutil.Process().memory_info().rss - before < 50 << 20

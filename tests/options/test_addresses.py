@@ -28,7 +28,9 @@ def refusal(options, **kwargs) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("addr", ["ipc:{auto}", "ipc:/tmp/a", "localhost:{auto}", "127.0.0.1:{auto}", "0.0.0.0:{auto}"])
+@pytest.mark.parametrize(
+    "addr", ["ipc:{auto}", "ipc:/tmp/a", "localhost:{auto}", "127.0.0.1:{auto}", "0.0.0.0:{auto}", "[::1]:{auto}"]
+)
 def test_good_forms(addr, load):
     check_options(load(actor_addr=addr))
 
@@ -58,9 +60,23 @@ def test_bad_forms(role, addr, reason, load):
     assert message.startswith(f"run.{role}_addr={addr!r} ") and reason in message
 
 
-def test_portal_has_no_unix_sockets(load):
-    assert "run.transport='portal' lacks" in refusal(load(transport="portal", actor_addr="ipc:/tmp/a"))
-    check_options(load(transport="portal", actor_addr="ipc:{auto}"))
+@pytest.mark.parametrize("transport", ["zmq", "portal"])
+def test_only_auto_has_unix_sockets(transport, load):
+    message = refusal(load(transport=transport, actor_addr="ipc:/tmp/a"))
+    assert f"run.transport='{transport}' lacks; write localhost:{{auto}}, or use run.transport=auto" in message
+    check_options(load(transport=transport, actor_addr="ipc:{auto}"))
+
+
+def test_ipv6_with_a_port(load):
+    with socket.socket(socket.AF_INET6) as server:
+        try:
+            server.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        server.listen()
+        addr = f"[::1]:{server.getsockname()[1]}"
+        assert "is already in use; choose another, or [::1]:{auto}" in refusal(load(actor_addr=addr))
+    check_options(load(actor_addr=addr))
 
 
 def test_same_address_twice(load):

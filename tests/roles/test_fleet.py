@@ -11,10 +11,10 @@ from tests.fleet import count_rebuilds, make_args, make_factories, make_store, r
 
 pytestmark = pytest.mark.distributed
 
-STEPS = {"zmq": 1500, "portal": 200}  # portal's clients spin: a fleet makes a few dozen steps a second
+STEPS = {"auto": 1500, "zmq": 1500, "portal": 200}  # portal's clients spin: a fleet makes a few dozen steps a second
 
 
-@pytest.mark.parametrize("transport", ["zmq", "portal"])
+@pytest.mark.parametrize("transport", ["auto", "zmq", "portal"])
 @pytest.mark.parametrize("carry_kind", ["array", "list"])
 def test_counting_agent_finds_nothing_wrong(tmp_path, transport, carry_kind):
     args = make_args(tmp_path, transport=transport, steps=STEPS[transport])

@@ -48,9 +48,9 @@ def test_combined_takes_pickled_factories(tmp_path):
     assert read_inserts(tmp_path) >= 300
 
 
-@pytest.mark.parametrize("transport", ["zmq", "portal"])
+@pytest.mark.parametrize("transport", ["auto", "portal"])
 def test_actor_and_learner_in_threads(tmp_path, transport):
-    steps = 800 if transport == "zmq" else 150
+    steps = 800 if transport == "auto" else 150
     args = read_args(make_args(tmp_path, steps=steps, transport=transport))
     make_agent, make_train, make_eval, make_env, _, make_stream, make_logger = make_factories(args)
     with resolved_addresses(args) as args:

@@ -1,10 +1,11 @@
-"""Frames on a local socket arrive as they were sent, however the bytes are cut; anything else ends the connection."""
+"""Frames on a local socket arrive however their bytes are cut; whatever is no frame ends the connection."""
 
 import contextlib
 import itertools
 import socket
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ OTHER_GREETING = GREETING[:6] + struct.pack("<H", 777)
 def connected(greeting=GREETING):
     """A connection after the greetings, and the plain socket at its other end."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(None)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 1, 0))  # as ours have
     connection = Connection(ours, LIMIT)
     with contextlib.closing(connection), theirs:
         theirs.settimeout(WAIT_S)
@@ -56,7 +57,9 @@ def feed(connection, theirs, pieces, count):
             with contextlib.suppress(BlockingIOError):
                 piece = piece[theirs.send(piece) :]
             received += connection.read()
+    deadline = time.monotonic() + WAIT_S
     while len(received) < count:
+        assert time.monotonic() < deadline, "a message that was sent is not there"
         received += connection.read(blocking=True)
     return [[bytes(frame) for frame in message] for message in received]
 

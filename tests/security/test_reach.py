@@ -26,7 +26,7 @@ def test_by_default_nothing_is_on_the_network():
     rpc.remove_addr(addr)
 
 
-@pytest.mark.parametrize("transport", ["zmq", "portal"])
+@pytest.mark.parametrize("transport", ["auto", "zmq", "portal"])
 def test_beyond_loopback_a_key_is_needed(transport, tmp_path):
     with pytest.raises(ConfigError, match="key_file"):
         rpc.make_server("0.0.0.0:45671", "server", transport=transport).start()
@@ -42,7 +42,7 @@ def test_loopback_needs_the_key_too_because_others_may_be_on_the_machine():
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("transport", ["zmq", "portal"])
+@pytest.mark.parametrize("transport", ["auto", "zmq", "portal"])
 def test_files_of_a_run_are_for_its_user_and_hold_no_secret(transport, tmp_path):
     """With the most careless umask; the roles talk over TCP, so that there is a key."""
     logdir = tmp_path / "run"

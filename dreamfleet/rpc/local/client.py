@@ -90,6 +90,8 @@ class Link:
         if not self._calls.connected:
             self._calls.log.warning("handshake", f"{self._calls.peer} broke the connection off: {error}")
             if isinstance(error, OtherFormat):
+                with self._send_lock:
+                    self._outbox.clear()
                 self._calls.refuse_all(str(error))
             return
         self._next_try = 0.0

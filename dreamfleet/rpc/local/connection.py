@@ -95,6 +95,7 @@ class Connection:
         else:
             memory, self._large = self._large, None
             self._add_frame(memory, messages)
+            self._take(target[size:], messages)  # frames without bytes may follow, or another large one
         return messages
 
     def close(self) -> None:
