@@ -19,6 +19,8 @@ DreamfleetError
     └── Closed           this side was closed while a call was waiting
 """
 
+from typing import Any
+
 
 class DreamfleetError(Exception):
     """Root of all errors that Dreamfleet raises on purpose.
@@ -36,7 +38,7 @@ class ConfigError(DreamfleetError):
         super().__init__(f"{key}={value!r} {reason}; {remedy}")
         self.key, self.value, self.reason, self.remedy = key, value, reason, remedy
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.key, self.value, self.reason, self.remedy)
 
 
@@ -47,7 +49,7 @@ class UnknownOption(ConfigError):
         super().__init__(key, value, "is unknown", remedy)
         self.args = (f"unknown option {key}; {remedy}",)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.key, self.value, self.remedy)
 
 

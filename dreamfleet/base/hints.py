@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.65) -> list[str]:
-    """Up to three of `names` that come closest to `name`, by the whole or, slightly less, by the last part."""
+    """Up to three of `names` that come closest to `name`, by the whole or, slightly less, by the last dotted part.
+
+    `least` is how similar they have to be, 1 for the same.
+    """
 
     def score(other: str) -> float:
         return max(_similarity(name, other), 0.95 * _similarity(name.split(".")[-1], other.split(".")[-1]))

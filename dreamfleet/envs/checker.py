@@ -69,7 +69,8 @@ def _check_spaces(env: Env, report: CheckReport) -> None:
 
 def _play(env: Env, steps: int, report: CheckReport) -> bool:
     """Checks every step, and measures; returns whether the environment could be stepped to the end."""
-    checker = StepChecker(env.obs_space, getattr(env, "num_envs", None) or 1, report)
+    num_envs = getattr(env, "num_envs", None) or 1
+    checker = StepChecker(env.obs_space, num_envs, report)
     times, memory = [], []
     begin = time.perf_counter()
     # Half-way an episode is left before its end, as happens when a connection is lost.
@@ -81,7 +82,7 @@ def _play(env: Env, steps: int, report: CheckReport) -> bool:
         begin = time.perf_counter()
     checker.finish()
     _report_episodes(checker, steps, report)
-    _report_speed(times, len(np.atleast_1d(action["reset"])), report)
+    _report_speed(times, num_envs, report)
     growth = memory[-1] - memory[len(memory) // 2]
     report.facts["memory_growth_mb"] = round(growth, 1)
     level, advice = ("warning", ": does it keep old observations?") if growth > LEAK_MB else ("ok", "")

@@ -84,12 +84,13 @@ class ActionRepeat(Wrapper):
         self._repeat = repeat
 
     def step(self, action: Act) -> Obs:
-        reward = np.float32(0)
-        for _ in range(self._repeat):
-            obs = self.env.step(action)
-            reward += obs["reward"]
+        obs = self.env.step(action)
+        reward = np.float32(obs["reward"])
+        for _ in range(self._repeat - 1):
             if obs["is_first"] or obs["is_last"]:
                 break
+            obs = self.env.step(action)
+            reward += obs["reward"]
         return {**obs, "reward": np.float32(reward)}
 
 

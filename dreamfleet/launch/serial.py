@@ -27,7 +27,7 @@ from dreamfleet.roles.env import EnvWorker
 from dreamfleet.roles.learner.role import Learner
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.replay.role import ReplayRole
-from dreamfleet.roles.wiring import load_factory
+from dreamfleet.roles.wiring import Handler, load_factory
 
 
 def serial(
@@ -64,8 +64,7 @@ class Leg:
         self._end = (number + 1) * options.leg if options.leg else math.inf
         clients = DirectClient("replay", replay.methods()), DirectClient("logger", self._logger.methods())
         actor = Actor(agent, *clients, options, send_delay_s=0.0)
-        parsers = {"act": actor.parser.parse_one, "act_many": actor.parser.parse_many}
-        act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in parsers.items()})
+        act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in actor.parsers().items()})
         make_envs = make.make_env_train, make.make_env_eval
         if options.leg:
             _set_seed(derive_seed(options.seed, "serial", 0, number))
@@ -87,7 +86,7 @@ class Leg:
             # Learning comes first, since a leg ends, as a run does, once its last steps were taken.
             while limiter.may_sample(self._options.batch_size) and (batch := next(batches, None)):
                 learner.train(batch)
-                learner.do_what_is_due()
+                learner.run_periodic()
             if limiter.may_insert():
                 for worker in self._workers:
                     worker.step()
@@ -150,7 +149,7 @@ def _stop_on_signals(has_legs: bool) -> Iterator[list[int]]:
 class DirectClient:
     """Calls a role's handlers in place; arrays are copied, as a message would."""
 
-    def __init__(self, peer: str, methods: Mapping[str, Callable[[Any, dict], Any]]):
+    def __init__(self, peer: str, methods: Mapping[str, Handler]):
         self.peer = peer
         self._methods = methods
 
@@ -198,10 +197,10 @@ class DirectFuture:
         fn(self)
 
 
-def _answer(actor: Actor, parse: Callable) -> Callable[[Any, dict], Any]:
+def _answer(actor: Actor, parse: Callable) -> Handler:
     def act(data: Any, meta: dict) -> Any:
         (reply,), transition = actor.act([parse(data, meta)])
-        actor.hand_on(transition)
+        actor.send(transition)
         return reply
 
     return act

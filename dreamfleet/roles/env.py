@@ -1,5 +1,6 @@
 """The environment worker: steps K environments and asks the actor for their next actions, one message for all."""
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, read_args
+from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
 from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 
@@ -27,22 +29,20 @@ def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, i
     options = read_args(args)
     name = f"env{env_ids[0]}"
     actor = connect(options, "actor", name, max_inflight=1, threaded=False)
-    reports = RoleReports(options, name, "env") if 0 in env_ids else None
     worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, options.act_timeout, options.env_timeout)
-    with lifecycle.on_stop(actor.close):
+    reports = RoleReports(options, name, "env", is_on=0 in env_ids)  # one worker speaks for all
+    with (
+        lifecycle.on_stop(actor.close),
+        contextlib.closing(reports),
+        contextlib.closing(worker),
+        contextlib.suppress(Closed),  # asked to stop while waiting for the actor
+    ):
         lifecycle.set_state("running")
-        try:
-            while not lifecycle.stopping():
-                worker.step()
-                lifecycle.beat()
-                if reports and reports.is_due():
-                    reports.send(worker.stats())
-        except Closed:
-            pass  # asked to stop while waiting for the actor
-        finally:
-            worker.close()
-            if reports:
-                reports.close()
+        while not lifecycle.stopping():
+            worker.step()
+            lifecycle.beat()
+            if reports.is_due():
+                reports.send(worker.stats())
 
 
 class EnvWorker:
@@ -62,11 +62,11 @@ class EnvWorker:
         self._timeout_s = act_timeout_s
         self._is_single = len(env_ids) == 1
         # Tells the actor which of two processes with the same environment is the newer one.
-        self._meta = {"session": uuid.uuid4().hex}
+        self._meta = ActSession(uuid.uuid4().hex).to_meta()
         if self._is_single:
-            self._header = {"envid": int(env_ids[0]), "is_eval": is_eval}
+            self._header = {ENV_ID: int(env_ids[0]), IS_EVAL: is_eval}
         else:
-            self._header = {"envid": np.array(env_ids, np.int64), "is_eval": np.full(len(env_ids), is_eval)}
+            self._header = {ENV_ID: np.array(env_ids, np.int64), IS_EVAL: np.full(len(env_ids), is_eval)}
         self._request = self._prepare()
         self._acts = self._envs.reset_actions()
         self._rate = Rate()
@@ -98,10 +98,10 @@ class EnvWorker:
         """The request for actions, in whose arrays the environments leave their observations."""
         buffers = self._envs.make_buffers()
         if not self._is_single:
-            request = self._actor.prepare("act_many", {**self._header, **buffers}, self._meta)
+            request = self._actor.prepare(ACT_MANY, {**self._header, **buffers}, self._meta)
             self._envs.use_buffers({k: request.data[k] for k in buffers})
             return request
         rows = {k: v.reshape(v.shape[1:]) for k, v in buffers.items()}
-        request = self._actor.prepare("act", {**self._header, **rows}, self._meta)
+        request = self._actor.prepare(ACT, {**self._header, **rows}, self._meta)
         self._envs.use_buffers({k: request.data[k][None] for k in buffers})
         return request

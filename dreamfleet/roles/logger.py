@@ -14,8 +14,10 @@ from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, read_progress, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
+from dreamfleet.roles import protocol
 from dreamfleet.roles.clock import Every
-from dreamfleet.roles.wiring import load_factory, serve
+from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, RunProgress, SaveRequest
+from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.logger")
 
@@ -28,10 +30,8 @@ def parallel_logger(make_logger: bytes | Callable, args: Args) -> None:
     options = read_args(args)
     role = LoggerRole(load_factory(make_logger)(), options)
     role.restore(Checkpoints(options.logdir))
-    role.go_on()
-    server = serve(options, "logger")
-    for method, fn in role.methods().items():
-        server.bind(method, fn, takes_meta=True)
+    role.resume()
+    server = serve(options, "logger", role.methods())
     should_write = Every(options.log_every)
     with server:
         lifecycle.set_state("running")
@@ -55,53 +55,54 @@ class LoggerRole:
         self._progress = Progress(total_steps=options.steps, target_ratio=max(0.0, options.train_ratio))
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
         self._rows = 0
-        self._previous: dict[str, float] = {}
+        self._previous: RunProgress | None = None
         self._can_write = True
         self._lock = threading.Lock()
 
-    def methods(self) -> dict[str, Callable[[Any, dict], Any]]:
+    def methods(self) -> dict[str, Handler]:
         """What the server answers to, as functions of data and metadata."""
-        return {"add": self.add, "tran": self.tran, "save": self.save}
+        return {protocol.ADD: self.add, protocol.TRAN: self.tran, protocol.SAVE: self.save}
 
     def add(self, metrics: Any, meta: dict, prefix: str = "") -> dict:
         """Takes in metrics of any role; they are averaged until the next write."""
         if not isinstance(metrics, dict):
             raise BadRequest(f"metrics are a dict of names and values, not {type(metrics).__name__}")
+        position = RunPosition.from_meta(meta)
         with self._lock:
             self._metrics.add(metrics, prefix)
-            self._advance(meta.get("step", 0))
-            if "progress" in meta:
-                self._take_progress(meta["progress"])
+            self._advance(position.step)
+            if position.progress:
+                self._take_progress(position.progress)
         return {}
 
     def tran(self, batch: Any, meta: dict) -> dict:
         """Takes in one row of each of several environments and logs the episodes that end with it."""
-        needed = {"envid", "is_eval", "reward", "is_first", "is_last"}
+        needed = {ENV_ID, IS_EVAL, "reward", "is_first", "is_last"}
         if not isinstance(batch, dict) or not needed <= batch.keys():
             raise BadRequest(f"a transition is a dict with {', '.join(sorted(needed))}")
+        position = LogPosition.from_meta(meta)
         with self._lock:
-            if meta.get("gap"):
+            if position.gap:
                 self._episodes.forget()
-            rows = int((~np.asarray(batch["is_eval"], bool)).sum())
+            rows = int((~np.asarray(batch[IS_EVAL], bool)).sum())
             self._env_rate.step(rows)
             self._rows += rows
-            self._advance(meta.get("step", self._rows))
+            self._advance(self._rows if position.step is None else position.step)
             for episode in self._episodes.add(batch):
                 self._log_episode(episode)
         return {}
 
     def save(self, data: Any, _: dict) -> dict:
-        """Adds the logger's state to the checkpoint draft of the given name."""
-        if not isinstance(data, dict) or "name" not in data:
-            raise BadRequest("a save is a dict with the 'name' of a checkpoint draft")
+        """Adds the logger's state to a checkpoint draft."""
+        request = SaveRequest.from_data(data)
         with self._lock:
             state = {
                 "episodes": self._progress.episodes,
                 "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
             }
         checkpoints = Checkpoints(self._options.logdir, self._options.keep)
-        checkpoints.add_part(data["name"], "logger", state, self._options.is_joined)
-        return {"episodes": state["episodes"]}
+        checkpoints.add_part(request.name, "logger", state, self._options.is_joined)
+        return LoggerCounts(state["episodes"]).to_data()
 
     def restore(self, checkpoints: Checkpoints) -> None:
         """Continues the counts of the newest checkpoint, if there is one."""
@@ -114,7 +115,7 @@ class LoggerRole:
             self._scores[is_eval].extend(scores)
         self._advance(checkpoint.step)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continues at the step last shown: a parallel run keeps the steps that came after its last checkpoint."""
         if shown := read_progress(self._options.logdir):
             self._advance(shown.step)
@@ -154,27 +155,25 @@ class LoggerRole:
             self._can_write = True
         except OSError as error:
             if self._can_write:
-                log.warning("metrics cannot be written and are lost until they can: %s", error)
+                log.warning("metrics cannot be written, dropping them until they can: %s", error)
             self._can_write = False
 
     def _advance(self, step: int) -> None:
-        step = max(int(step), self._progress.step)
-        self._progress.step = step
+        self._progress.step = max(step, self._progress.step)
         counter: Any = getattr(self._logger, "step", None)
         if hasattr(counter, "load"):
-            counter.load(step)
+            counter.load(self._progress.step)
 
-    def _take_progress(self, sent: dict) -> None:
-        progress, now = self._progress, float(sent["elapsed_s"])
-        before = self._previous
-        self._previous = {"elapsed_s": now, "updates": sent["updates"]}
-        if before and now > before["elapsed_s"]:
-            progress.update_rate = max(0, sent["updates"] - before["updates"]) / (now - before["elapsed_s"])
-        progress.updates = int(sent["updates"])
-        progress.replay_fill, progress.replay_capacity = int(sent["items"]), int(sent["capacity"])
-        progress.elapsed_s = now
-        if sent["inserts"]:
-            progress.ratio = sent["samples"] * self._options.batch_length / sent["inserts"]
+    def _take_progress(self, sent: RunProgress) -> None:
+        progress, before, counts = self._progress, self._previous, sent.counts
+        self._previous = sent
+        if before and sent.elapsed_s > before.elapsed_s:
+            updates = max(0, sent.updates - before.updates)
+            progress.update_rate = updates / (sent.elapsed_s - before.elapsed_s)
+        progress.updates, progress.elapsed_s = sent.updates, sent.elapsed_s
+        progress.replay_fill, progress.replay_capacity = counts.items, counts.capacity
+        if counts.inserts:
+            progress.ratio = counts.samples * self._options.batch_length / counts.inserts
 
     def _log_episode(self, episode: Episode) -> None:
         self._progress.episodes += 1

@@ -8,15 +8,16 @@ import elements
 
 from dreamfleet.errors import DreamfleetError
 from dreamfleet.options import RoleOptions
+from dreamfleet.roles.protocol import ADD
 from dreamfleet.roles.wiring import connect
 
 
 class RoleReports:
     """Sends a role's statistics every `log_every` seconds; a logger that is away never holds the role up."""
 
-    def __init__(self, options: RoleOptions, name: str, prefix: str):
+    def __init__(self, options: RoleOptions, name: str, prefix: str, is_on: bool = True):
         # A replay that joins from elsewhere need not know where the logger is.
-        has_logger = "{auto}" not in options.logger_addr
+        has_logger = is_on and "{auto}" not in options.logger_addr
         self._client = connect(options, "logger", f"{name}-reports", max_inflight=4) if has_logger else None
         self._prefix = prefix
         self._every_s = options.log_every
@@ -25,7 +26,7 @@ class RoleReports:
         self._usage = elements.Usage(**usage) if any(usage.values()) else None
 
     def is_due(self) -> bool:
-        return time.monotonic() >= self._next
+        return self._client is not None and time.monotonic() >= self._next
 
     def send(self, stats: dict) -> None:
         """Sends `stats` under the role's prefix, with the process's own use of resources."""
@@ -35,7 +36,7 @@ class RoleReports:
         usage = self._usage.stats() if self._usage else {}
         metrics = {f"{self._prefix}/{k}": v for k, v in {**stats, **_prefixed("usage", usage)}.items()}
         with contextlib.suppress(DreamfleetError):  # away or behind: these figures are not worth waiting for
-            self._client.call("add", metrics, deadline_s=0.0)
+            self._client.call(ADD, metrics, deadline_s=0.0)
 
     def close(self) -> None:
         if self._client:

@@ -1,6 +1,6 @@
 """How roles reach each other: servers and clients from the run's arguments, and factories sent between processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import cloudpickle
@@ -33,9 +33,15 @@ class Caller(Protocol):
     def close(self) -> None: ...
 
 
-def serve(options: RoleOptions, role: str) -> rpc.Server:
-    """A server, not yet started, at the role's address."""
-    return rpc.make_server(options.address(role), role, transport=options.transport, key_file=key_file(options))
+Handler = Callable[[Any, dict], Any]  # of data and metadata; returns data or an `rpc.Reply`
+
+
+def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler]) -> rpc.Server:
+    """A server, not yet started, that answers to the methods at the role's address."""
+    server = rpc.make_server(options.address(role), role, transport=options.transport, key_file=key_file(options))
+    for method, handle in methods.items():
+        server.bind(method, handle, takes_meta=True)
+    return server
 
 
 def connect(options: RoleOptions, role: str, name: str, *, max_inflight: int = 16, threaded: bool = True) -> rpc.Client:

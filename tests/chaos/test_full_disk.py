@@ -16,7 +16,6 @@ from dreamfleet.metrics import Progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
-from dreamfleet.roles.replay import role as replay_module
 from dreamfleet.roles.replay.role import ReplayRole
 from tests.fleet import eventually, make_args, make_factories, read_jsonl
 
@@ -34,7 +33,8 @@ def full_disk():
 
 def make_role(args: elements.Config) -> ReplayRole:
     factories = make_factories(args)
-    return ReplayRole(factories.make_replay_train(), factories.make_replay_eval(), factories.make_stream, args)
+    replays = factories.make_replay_train(), factories.make_replay_eval()
+    return ReplayRole(*replays, factories.make_stream, args, space_every_s=0.02)
 
 
 def make_rows(count: int) -> dict[str, np.ndarray]:
@@ -42,8 +42,7 @@ def make_rows(count: int) -> dict[str, np.ndarray]:
     return {"envid": np.arange(count), "n": np.arange(count), **flags}
 
 
-def test_replay_waits_for_space_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(replay_module, "SPACE_EVERY_S", 0.02)
+def test_replay_waits_for_space_and_says_so(tmp_path):
     lifecycle.reset()
     role = make_role(read_args(make_args(tmp_path, train_ratio=0.0)))
     replies = []

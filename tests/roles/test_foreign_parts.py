@@ -1,5 +1,6 @@
 """Agents, replays, streams and loggers written by others against only the documented methods run unchanged."""
 
+import functools
 import queue
 import threading
 from pathlib import Path
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.errors import RunFailed
+from dreamfleet.replay import consecutive_batches
 from dreamfleet.testing import CountingAgent
 from tests.fleet import make_args, make_factories, running_fleet
 
@@ -142,3 +145,42 @@ def test_parts_by_others(tmp_path):
     assert "episode/score" in names and "eval_episode/score" in names
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint and checkpoint.manifest["updates"] > 50
+
+
+def make_failing_batches(args, replay, mode):
+    """A stream that fits references, until it makes a mistake of its own."""
+    options = {"length": 8 if mode == "train" else 4, "consec": 1, "context": 1}
+    for number, batch in enumerate(consecutive_batches(replay, mode, batch_size=args.batch_size, **options)):
+        if number == 5:
+            raise KeyError("a key of mine")
+        yield batch
+
+
+class FullReplay(ListReplay):
+    """Breaks when it has a hundred steps."""
+
+    def add(self, step, worker):
+        if self._count == 100:
+            raise TypeError("no idea how to grow")
+        super().add(step, worker)
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "cause"),
+    [
+        ("make_stream", "KeyError: 'a key of mine'", "sample_batch_train"),
+        ("make_replay_train", "TypeError: no idea how to grow", "add_batch"),
+    ],
+)
+def test_an_error_in_a_part_by_others_is_shown_as_theirs(tmp_path, part, error, cause):
+    args = make_args(tmp_path, max_restarts=0)
+    parts = {
+        "make_stream": functools.partial(make_failing_batches, args),
+        "make_replay_train": functools.partial(FullReplay, 9),
+    }
+    factories = make_factories(args)._replace(**{part: parts[part]})
+    expected = rf"(?s)agent.*replay\.{cause} failed: {error}.*traceback in replay.*test_foreign_parts\.py.*{error}"
+    with pytest.raises(RunFailed, match=expected), running_fleet(args, factories=factories) as fleet:
+        fleet.join()
+    log = (tmp_path / "logs" / "replay.log").read_text()
+    assert error in log and "sending rows instead" not in log, "the error is not taken for something else"

@@ -84,7 +84,7 @@ class Atari:
 
     def _advance(self, action: int) -> tuple[float, list[np.ndarray], bool]:
         """Repeats an action; returns its reward, the last screens, and whether the game is over."""
-        reward, screens = 0.0, []
+        reward, screens, is_over = 0.0, [], False
         for frame in range(self._options.repeat):
             reward += self._ale.act(action)
             self._frames += 1

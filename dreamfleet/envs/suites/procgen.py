@@ -1,5 +1,7 @@
 """Procgen's games, with levels that are drawn anew for each episode."""
 
+from typing import Any
+
 import elements
 import numpy as np
 from procgen import ProcgenGym3Env  # pyright: ignore[reportMissingImports] (no extra can bring it, see the registry)
@@ -16,7 +18,8 @@ FORCE_RESET = -1  # an action that ends the episode at once
 def make_procgen(name: str, seed: int, options: ProcgenOptions) -> "Procgen":
     """A game with the levels that the options allow."""
     check_name("procgen", name, ENV_NAMES)
-    game = ProcgenGym3Env(1, name, num_levels=options.levels, distribution_mode=options.mode, rand_seed=seed % 2**31)
+    make: Any = ProcgenGym3Env  # the package has no types
+    game = make(1, name, num_levels=options.levels, distribution_mode=options.mode, rand_seed=seed % 2**31)
     return Procgen(game, options.size)
 
 

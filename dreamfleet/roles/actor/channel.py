@@ -6,13 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from dreamfleet import lifecycle, rpc
-from dreamfleet.errors import Closed, DreamfleetError
+from dreamfleet.agent.contract import Batch
+from dreamfleet.errors import Closed
+from dreamfleet.roles.actor.transitions import join_rows
+from dreamfleet.roles.protocol import ENV_ID
 from dreamfleet.roles.wiring import Caller
-
-Arrays = dict[str, np.ndarray]
 
 FULL_ROWS = 256  # a message with as many rows does not wait for more
 
@@ -42,7 +41,7 @@ class Channel:
         self._repeat = repeat
         self._make_meta = make_meta
         self._on_done = on_done
-        self._waiting: list[Arrays] = []
+        self._waiting: list[Batch] = []
         self._waiting_rows = 0
         self._unacknowledged = 0  # batches
         self._is_closed = False
@@ -58,14 +57,14 @@ class Channel:
     def unacknowledged(self) -> int:
         return self._unacknowledged
 
-    def put(self, batch: Arrays, timeout_s: float | None = None) -> bool:
+    def put(self, batch: Batch, timeout_s: float | None = None) -> bool:
         """Takes a batch as soon as there is room; returns whether there was within the timeout."""
         with self._changed:
             if not self._has_room() and not self._wait(self._has_room, timeout_s, "room for transitions"):
                 return False
             self._waiting.append(batch)
             self._unacknowledged += 1
-            self._waiting_rows += len(batch["envid"])
+            self._waiting_rows += len(batch[ENV_ID])
             if self._delay_s and (len(self._waiting) == 1 or self._waiting_rows >= FULL_ROWS):
                 self._arrived.notify()
         if not self._delay_s:
@@ -116,7 +115,7 @@ class Channel:
             with contextlib.suppress(Closed):  # the run has ended
                 self._send(batches)
 
-    def _send(self, batches: list[Arrays]) -> None:
+    def _send(self, batches: list[Batch]) -> None:
         # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.
         for _, group in itertools.groupby(batches, key=lambda batch: batch.keys()):
             run = list(group)
@@ -124,7 +123,7 @@ class Channel:
             future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
             future.add_done_callback(lambda future, count=len(run): self._finish(future, count))
 
-    def _take(self) -> list[Arrays]:
+    def _take(self) -> list[Batch]:
         batches, self._waiting, self._waiting_rows = self._waiting, [], 0
         return batches
 
@@ -133,17 +132,3 @@ class Channel:
         with self._changed:
             self._unacknowledged -= count
             self._changed.notify_all()
-
-
-def join_rows(batches: list[Arrays]) -> Arrays:
-    """The rows of several batches, one after the other."""
-    return {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-
-
-def is_failed(future: rpc.Future) -> DreamfleetError | None:
-    """The error of a future that is done, if it has one."""
-    try:
-        future.result()
-    except DreamfleetError as error:
-        return error
-    return None

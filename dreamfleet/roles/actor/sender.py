@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Callable
 
 from dreamfleet import lifecycle, rpc
-from dreamfleet.errors import Closed
+from dreamfleet.agent.contract import Batch
+from dreamfleet.errors import Closed, DreamfleetError
 from dreamfleet.options import RoleOptions
 from dreamfleet.roles.actor import transitions
-from dreamfleet.roles.actor.channel import Channel, is_failed
-from dreamfleet.roles.actor.transitions import Arrays
+from dreamfleet.roles.actor.channel import Channel
+from dreamfleet.roles.protocol import ADD_BATCH, ENV_ID, IS_EVAL, TRAN, BatchMark, LogPosition, ReplayCounts
 from dreamfleet.roles.wiring import Caller
 
 log = logging.getLogger("dreamfleet.actor")
@@ -22,7 +23,7 @@ DELAY_S = 0.01  # transitions wait this long for others to travel with
 
 
 class TransitionSender:
-    """Hands transitions on; `on_failure` is called when replay refuses one."""
+    """Sends transitions to replay and logger; `on_failure` is called when replay refuses one."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class TransitionSender:
         self._video_ids: dict[bool, int] = {}  # first environment seen, by is_eval
         self._replay = Channel(
             replay,
-            "add_batch",
+            ADD_BATCH,
             backlog=options.backlog,
             delay_s=delay_s,
             repeat=True,
@@ -53,11 +54,11 @@ class TransitionSender:
         self._logger = {
             has_images: Channel(
                 logger,
-                "tran",
+                TRAN,
                 backlog=LOGGER_BACKLOG,
                 delay_s=delay_s and LOGGER_DELAY_S,
                 repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
-                make_meta=self._make_place,
+                make_meta=self._make_position,
                 on_done=self._on_logged,
             )
             for has_images in (False, True)
@@ -67,7 +68,7 @@ class TransitionSender:
     def unacknowledged(self) -> int:
         return self._replay.unacknowledged
 
-    def send(self, transition: Arrays) -> None:
+    def send(self, transition: Batch) -> None:
         """Takes a transition; waits while too many are unacknowledged."""
         self._replay.put(transitions.for_replay(transition))
         self._send_logger(transition)
@@ -91,39 +92,45 @@ class TransitionSender:
     def _make_mark(self) -> dict:
         """By which replay knows a message that it has seen already."""
         self._sequence += 1
-        return {"actor": self._incarnation, "sequence": self._sequence}
+        return BatchMark(self._incarnation, self._sequence).to_meta()
 
     def _on_acknowledged(self, future: rpc.Future) -> None:
-        if error := is_failed(future):
-            if not isinstance(error, Closed):
-                self._on_failure(error)
+        try:
+            future.result()
+            self._step = ReplayCounts.from_meta(future.meta).inserts
+        except Closed:
             return
-        self._step = future.meta.get("inserts", self._step)
-        lifecycle.set_state("running")
+        except DreamfleetError as error:
+            self._on_failure(error)
+        else:
+            lifecycle.set_state("running")
 
-    def _send_logger(self, transition: Arrays) -> None:
-        is_eval, first = bool(transition["is_eval"][0]), int(transition["envid"].min())
+    def _send_logger(self, transition: Batch) -> None:
+        is_eval, first = bool(transition[IS_EVAL][0]), int(transition[ENV_ID].min())
         self._video_ids[is_eval] = min(first, self._video_ids.get(is_eval, first))
         shown, rest = transitions.split_shown(transition, set(self._video_ids.values()), self._is_full)
         for has_images, rows in ((True, shown), (False, rest)):
             if rows and not self._logger[has_images].put(rows, 0.0 if self._is_logger_away else LOGGER_PATIENCE_S):
                 self._logger[has_images].clear()
-                self._lose_logger("does not keep up")
+                self._on_logger_lost("does not keep up")
 
-    def _make_place(self) -> dict:
+    def _make_position(self) -> dict:
         """Where in the run the rows are, and whether rows before them were lost."""
         has_gap, self._has_gap = self._has_gap, False
-        return {"step": self._step, "gap": has_gap}
+        return LogPosition(self._step, has_gap).to_meta()
 
     def _on_logged(self, future: rpc.Future) -> None:
-        error = is_failed(future)
-        if error is None:
+        try:
+            future.result()
+        except Closed:
+            return
+        except DreamfleetError as error:
+            self._on_logger_lost(str(error))
+        else:
             self._is_logger_away = False
-        elif not isinstance(error, Closed):
-            self._lose_logger(str(error))
 
-    def _lose_logger(self, reason: str) -> None:
+    def _on_logger_lost(self, reason: str) -> None:
         self._has_gap = True
         if not self._is_logger_away and not lifecycle.stopping():
-            log.warning("logger: %s; episodes under way are not scored", reason)
+            log.warning("logger: %s; unfinished episodes are not scored", reason)
         self._is_logger_away = True

@@ -10,6 +10,7 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.replay import Batch
 from dreamfleet.replay.references import Reader, reader_place
+from dreamfleet.roles.protocol import SAMPLE_BATCH, ReaderPlace, ReplayCounts, SampleInfo, SampleRequest, SegmentPlaces
 from dreamfleet.roles.wiring import Caller
 
 log = logging.getLogger("dreamfleet.learner")
@@ -23,7 +24,7 @@ def remote_batches(
     mode: str,
     *,
     prefetch: int,
-    on_counts: Callable[[dict], None],
+    on_counts: Callable[[ReplayCounts], None],
     is_over: Callable[[], bool],
     updates: int | None = None,
     wait_s: float = WAIT_S,
@@ -33,43 +34,70 @@ def remote_batches(
     `updates` is where the learner stands when it starts: replay counts its samples from there.
     """
     resolver = Resolver()
-    requests: deque[rpc.Future] = deque()
-    learner, numbers = uuid.uuid4().hex, itertools.count()
-
-    def request(**extra: object) -> None:
-        number = next(numbers)
-        # All before those that are under way were answered. Replay knows from this which batches to keep.
-        received = number - len(requests) - 1
-        call = {"learner": learner, "number": number, "received": received}
-        meta = {"wait_s": wait_s, **call, **resolver.offer(), **extra}
-        requests.append(replay.call(f"sample_batch_{mode}", meta=meta, repeat=True))
+    requests = Requests(replay, mode, prefetch, wait_s)
 
     def fetch() -> Batch | None:
         while not is_over():
-            while len(requests) < prefetch:
-                request()
-            try:
-                reply = requests[0].result(2 * wait_s)
-            except DeadlineExceeded:
+            requests.fill(resolver.place)
+            answer = requests.receive()
+            if answer is None:
                 continue  # looks again whether the run is over
-            reply_meta = requests.popleft().meta
-            on_counts(reply_meta)
-            if reply_meta.get("is_pending") or is_over():
+            data, info = answer
+            on_counts(info.counts)
+            if info.is_pending or is_over():
                 continue
-            batch = resolver.resolve(reply, reply_meta)
+            batch = resolver.resolve(data, info.references)
             if batch is not None:
                 return batch
-            request(again=True)  # in place of one that was counted but is gone
+            requests.send(resolver.place, again=True)  # in place of one that was counted but is gone
         return None
 
     if updates is not None:
-        request(updates=updates)
+        requests.send(resolver.place, updates=updates)
     while True:
         with lifecycle.waiting(f"replay: a {mode} batch"):
             batch = fetch()
         if batch is None:
             return
         yield batch
+
+
+class Requests:
+    """Requests for batches under way, answered in order."""
+
+    def __init__(self, replay: Caller, mode: str, prefetch: int, wait_s: float):
+        self._replay, self._method = replay, SAMPLE_BATCH[mode]
+        self._prefetch, self._wait_s = prefetch, wait_s
+        self._learner, self._numbers = uuid.uuid4().hex, itertools.count()
+        self._pending: deque[rpc.Future] = deque()
+
+    def fill(self, reader: ReaderPlace | None) -> None:
+        """Sends as many as are wanted ahead."""
+        while len(self._pending) < self._prefetch:
+            self.send(reader)
+
+    def send(self, reader: ReaderPlace | None, updates: int | None = None, again: bool = False) -> None:
+        number = next(self._numbers)
+        # All before those that are under way were answered. Replay knows from this which batches to keep.
+        received = number - len(self._pending) - 1
+        request = SampleRequest(
+            wait_s=self._wait_s,
+            learner=self._learner,
+            number=number,
+            received=received,
+            updates=updates,
+            again=again,
+            reader=reader,
+        )
+        self._pending.append(self._replay.call(self._method, meta=request.to_meta(), repeat=True))
+
+    def receive(self) -> tuple[Batch, SampleInfo] | None:
+        """The answer to the oldest request, or None if it is late."""
+        try:
+            data = self._pending[0].result(2 * self._wait_s)
+        except DeadlineExceeded:
+            return None
+        return data, SampleInfo.from_meta(self._pending.popleft().meta)
 
 
 class Resolver:
@@ -80,17 +108,14 @@ class Resolver:
         self._misses = 0
         self._skips_to_start = False
 
-    def offer(self) -> dict:
+    @property
+    def place(self) -> ReaderPlace | None:
         """What to tell the replay, so that it sends references if they are of use here."""
-        return {"reader": reader_place()} if self._reader else {}
+        return ReaderPlace.from_meta(reader_place()) if self._reader else None
 
-    def resolve(self, batch: Batch, meta: dict) -> Batch | None:
+    def resolve(self, batch: Batch, references: SegmentPlaces | None) -> Batch | None:
         """The rows of a batch, or None if they are gone."""
-        if "paths" in meta:
-            rows = self._reader.read(batch, meta["paths"], meta["oldest"]) if self._reader else None
-            self._note(rows is None)
-        else:
-            rows = batch
+        rows = batch if references is None else self._read(batch, references)
         if rows is None:
             self._skips_to_start = True
         # After a missing chunk, those that continue it are of no use.
@@ -99,8 +124,10 @@ class Resolver:
         self._skips_to_start = False
         return rows
 
-    def _note(self, is_miss: bool) -> None:
-        self._misses = self._misses + 1 if is_miss else 0
+    def _read(self, batch: Batch, references: SegmentPlaces) -> Batch | None:
+        rows = self._reader.read(batch, references.paths, references.oldest) if self._reader else None
+        self._misses = self._misses + 1 if rows is None else 0
         if self._misses >= MOST_MISSES and self._reader:
-            log.warning("the replay's segments cannot be read from here; rows are asked for instead")
+            log.warning("cannot map the replay buffer's segments; requesting rows instead")
             self._reader = None
+        return rows

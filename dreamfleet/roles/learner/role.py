@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
@@ -13,16 +12,17 @@ from dreamfleet.errors import DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
+from dreamfleet.roles import protocol
 from dreamfleet.roles.clock import Every
 from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
 from dreamfleet.roles.learner.saver import CheckpointSaver
+from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
 from dreamfleet.roles.wiring import Caller, connect
 
 log = logging.getLogger("dreamfleet.learner")
 
 PROGRESS_EVERY_S = 1.0
 LOGGER_PATIENCE_S = 1.0
-COUNTS = ("inserts", "samples", "items", "eval_items", "capacity")
 
 
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
@@ -36,11 +36,11 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
     except BaseException:
         barrier.abort()  # or the actor would wait for ever
         raise
-    with lifecycle.waiting("actor: ready"):
+    with lifecycle.waiting("actor: start"):
         barrier.wait()
     for batch in learner.batches():
         learner.train(batch)
-        learner.do_what_is_due()
+        learner.run_periodic()
         lifecycle.beat()
     lifecycle.request_stop()  # nothing is collected any more while the last checkpoint is written
     learner.finish()
@@ -53,7 +53,7 @@ class Learner:
 
     def __init__(self, agent: Agent, replay: Caller, logger: Caller, options: RoleOptions, wait_s: float = WAIT_S):
         self.updates = 0
-        self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
+        self.counts = ReplayCounts()
         self._agent = agent
         self._replay = replay
         self._logger = logger
@@ -72,11 +72,11 @@ class Learner:
         self._should_log = Every(options.log_every)
         self._should_report = Every(options.report_every if options.report_batches else 0)
         self._should_save = Every(options.save_every)
-        self._should_tell = Every(PROGRESS_EVERY_S)
+        self._should_send_progress = Every(PROGRESS_EVERY_S)
 
     @property
     def step(self) -> int:
-        return int(self.counts["inserts"])
+        return self.counts.inserts
 
     @property
     def elapsed_s(self) -> float:
@@ -93,7 +93,7 @@ class Learner:
         elif options.from_checkpoint:
             checkpoint = self._checkpoints.load(options.from_checkpoint)
             self._agent.load(checkpoint.read("agent"), regex=options.from_checkpoint_regex)
-            log.info("started from %s, parameters %s", checkpoint.path, options.from_checkpoint_regex)
+            log.info("initialized from %s, parameters %s", checkpoint.path, options.from_checkpoint_regex)
 
     def is_over(self) -> bool:
         """Whether the run has reached its steps or its duration, or was asked to stop."""
@@ -101,11 +101,11 @@ class Learner:
         is_complete = 0 < options.steps <= self.step or 0 < options.duration <= self.elapsed_s
         return is_complete or lifecycle.stopping()
 
-    def observe(self, counts: dict) -> None:
+    def observe(self, counts: ReplayCounts) -> None:
         """Takes the replay's counts, and tells the logger where the run stands once a second."""
-        self.counts |= {k: counts[k] for k in self.counts if k in counts}
-        if self._should_tell():
-            self._tell({})
+        self.counts = counts
+        if self._should_send_progress():
+            self._send_metrics({})
 
     def batches(self) -> Iterator[Batch]:
         """Training batches, as the agent's own stream hands them on, until the run is over."""
@@ -118,11 +118,11 @@ class Learner:
         self._rate.step(1)
         self._metrics.add(metrics, "train")
         if "replay" in outs:
-            future = self._replay.call("update", outs["replay"], repeat=True)
+            future = self._replay.call(protocol.UPDATE, outs["replay"], repeat=True)
             future.add_done_callback(_warn_if_failed)
 
-    def do_what_is_due(self) -> None:
-        """Report, log and save, each when its time has come."""
+    def run_periodic(self) -> None:
+        """Report, log and save, each when it is due."""
         if self._should_report():
             self.report()
         if self._should_log():
@@ -132,8 +132,8 @@ class Learner:
 
     def report(self) -> None:
         """Runs the agent's report on batches of both replays that have enough data for one."""
-        for mode, items in (("report", "items"), ("eval", "eval_items")):
-            if self.counts[items] < self._options.batch_size:
+        for mode, items in (("report", self.counts.items), ("eval", self.counts.eval_items)):
+            if items < self._options.batch_size:
                 continue
             if mode not in self._report_streams:
                 self._report_streams[mode] = iter(self._agent.stream(self._source(mode, 1)))
@@ -153,11 +153,11 @@ class Learner:
             "learner/updates_per_s": self._rate.result(),
         }
         metrics |= {f"learner/replay/{k}": v for k, v in self._replay.stats().items()}
-        self._tell(metrics)
+        self._send_metrics(metrics)
 
     def save(self) -> None:
         """Starts a checkpoint of the whole run."""
-        manifest = {"updates": self.updates, "elapsed_s": self.elapsed_s, "counts": dict(self.counts)}
+        manifest = {"updates": self.updates, "elapsed_s": self.elapsed_s, "counts": self.counts.to_meta()}
         self._saver.save(self.step, self._agent.save(), manifest)
 
     def finish(self) -> None:
@@ -177,11 +177,11 @@ class Learner:
             wait_s=self._wait_s,
         )
 
-    def _tell(self, metrics: dict) -> None:
-        progress = {**self.counts, "updates": self.updates, "elapsed_s": self.elapsed_s}
-        meta = {"step": self.step, "progress": progress}
+    def _send_metrics(self, metrics: dict) -> None:
+        progress = RunProgress(self.counts, self.updates, self.elapsed_s)
+        meta = RunPosition(self.step, progress).to_meta()
         try:
-            future = self._logger.call("add", metrics, meta=meta, repeat=True, deadline_s=LOGGER_PATIENCE_S)
+            future = self._logger.call(protocol.ADD, metrics, meta=meta, repeat=True, deadline_s=LOGGER_PATIENCE_S)
         except DeadlineExceeded as e:
             log.warning("metrics were not logged: %s", e)
         else:

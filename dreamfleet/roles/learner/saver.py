@@ -8,11 +8,14 @@ from typing import Any
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import DreamfleetError
+from dreamfleet.roles import protocol
+from dreamfleet.roles.protocol import LoggerCounts, ReplayCounts, SaveRequest
 from dreamfleet.roles.wiring import Caller
 
 log = logging.getLogger("dreamfleet.checkpoint")
 
 PART_TIMEOUT_S = 120.0
+COUNTS = {"replay": ReplayCounts, "logger": LoggerCounts}  # that a peer answers with, by the name of its part
 
 
 class CheckpointSaver:
@@ -44,18 +47,14 @@ class CheckpointSaver:
             return
         try:
             asked = {
-                part: peer.call("save", {"name": draft.name}, deadline_s=PART_TIMEOUT_S)
+                part: peer.call(protocol.SAVE, SaveRequest(draft.name).to_data(), deadline_s=PART_TIMEOUT_S)
                 for part, peer in self._peers.items()
             }
             draft.write("agent", agent_state)
-            counts = {part: future.result(PART_TIMEOUT_S) for part, future in asked.items()}
-            checkpoint = draft.commit({**manifest, **{k: _plain(v) for k, v in counts.items()}})
+            counts = {part: COUNTS[part].from_data(future.result(PART_TIMEOUT_S)) for part, future in asked.items()}
+            checkpoint = draft.commit({**manifest, **{part: count.to_data() for part, count in counts.items()}})
         except DreamfleetError as e:
             draft.abort()
-            log.warning("no checkpoint at step %d, the one before stays: %s", step, e)
+            log.warning("no checkpoint at step %d, keeping the previous one: %s", step, e)
             return
         log.info("saved %s in %.1f s", checkpoint.name, time.monotonic() - start)
-
-
-def _plain(tree: dict) -> dict:
-    return {k: v.item() if hasattr(v, "item") else v for k, v in tree.items()}

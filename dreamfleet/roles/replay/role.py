@@ -3,27 +3,28 @@
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, Closed, NeedsRows, NoSpace, ReplayError
+from dreamfleet.errors import BadRequest, Closed, NoSpace
 from dreamfleet.options import Args, RoleOptions, read_args
-from dreamfleet.replay import Batch, Limiter, Replay, Store
-from dreamfleet.replay.references import reader_place, reference_batches
-from dreamfleet.roles.replay.counts import Counts, CountsFile, Mark, make_note, read_note
+from dreamfleet.replay import Limiter, Replay
+from dreamfleet.roles import protocol
+from dreamfleet.roles.protocol import BatchMark, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
+from dreamfleet.roles.replay.batches import BatchStreams
+from dreamfleet.roles.replay.buffer import Buffer
+from dreamfleet.roles.replay.counts import Counts, CountsFile, make_note, read_note
+from dreamfleet.roles.replay.rows import Rows, read_rows
 from dreamfleet.roles.replay.sent_batches import SentBatches
 from dreamfleet.roles.reports import RoleReports
-from dreamfleet.roles.wiring import load_factory, serve
+from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
 
 SPACE_EVERY_S = 1.0  # how often a full disk is looked at again
-MODES = ("train", "report", "eval")
 
 
 def parallel_replay(
@@ -38,9 +39,7 @@ def parallel_replay(
         load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), options
     )
     role.restore(Checkpoints(options.logdir))
-    server = serve(options, "replay")
-    for method, fn in role.methods().items():
-        server.bind(method, fn, takes_meta=True)
+    server = serve(options, "replay", role.methods())
     reports = RoleReports(options, "replay", "replay")
     with lifecycle.on_stop(role.limiter.close), server:
         lifecycle.set_state("running")
@@ -56,26 +55,32 @@ class ReplayRole:
     A step is one committed training row. Report and eval batches never count as samples.
     """
 
-    def __init__(self, train: Replay, evaluation: Replay, make_stream: Callable, options: RoleOptions):
-        self._replays: dict[str, Any] = {"train": train, "report": train, "eval": evaluation}
-        self._streams: dict[tuple[str, bool], Iterator[Batch]] = {}  # by mode, and whether they are of references
-        self._make_stream = make_stream
-        self._sent = {mode: SentBatches() for mode in MODES}
+    def __init__(
+        self,
+        train: Replay,
+        evaluation: Replay,
+        make_stream: Callable,
+        options: RoleOptions,
+        space_every_s: float = SPACE_EVERY_S,
+    ):
+        self._own = {"train": Buffer(train), "eval": Buffer(evaluation)}
+        self._by_mode = {**self._own, "report": self._own["train"]}
+        self._streams = BatchStreams(make_stream, self._by_mode)
+        self._sent = {mode: SentBatches() for mode in protocol.MODES}
         self._batch_size = options.batch_size
         self._logdir, self._keep, self._is_joined = options.logdir, options.keep, options.is_joined
+        self._space_every_s = space_every_s
+        self._duplicates = 0
+        self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
         self._file = CountsFile(Path(options.logdir) / "replay" / "counts")
         kept = self._file.read()
-        self._mark = Mark(kept.actor, kept.sequence)  # the last batch that was committed
-        self._marks: dict[str, Mark] = dict.fromkeys(("train", "eval"), self._mark)
-        for mode in ("train", "eval"):
-            if isinstance(self._replays[mode], Store):
+        self._mark = BatchMark(kept.actor, kept.sequence)  # the last batch that was committed
+        self._marks = dict.fromkeys(self._own, self._mark)
+        for name, buffer in self._own.items():
+            if buffer.note is not None:
                 # Committed with the rows; after a kill the file may be behind it.
-                inserts, self._marks[mode] = read_note(self._replays[mode].note)
+                inserts, self._marks[name] = read_note(buffer.note)
                 kept.inserts = max(kept.inserts, inserts)
-        self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
-        self._duplicates = 0
-        self._referred = 0  # batches handed out as references
-        self._without_references: set[str] = set()  # modes whose streams look at more than step ids
         self.limiter = Limiter(
             lambda: len(train),
             train_ratio=options.train_ratio,
@@ -92,191 +97,102 @@ class ReplayRole:
         if checkpoint is None or "replay" not in checkpoint.parts:
             return
         state = checkpoint.read("replay")
-        for mode in self._marks:
-            self._replays[mode].load(state[mode])
-        if getattr(self._replays["train"], "truncates", False):
+        is_truncated = {name: buffer.load(state[name]) for name, buffer in self._own.items()}
+        if is_truncated["train"]:
             self.limiter.inserts = state["inserts"]
-        log.info("restored %d sequence starts from %s", len(self._replays["train"]), checkpoint.name)
+        log.info("restored replay buffer: %d sequences (%s)", len(self._own["train"]), checkpoint.name)
 
-    def methods(self) -> dict[str, Callable[[Any, dict], Any]]:
+    def methods(self) -> dict[str, Handler]:
         """What the server answers to, as functions of data and metadata."""
-        samplers = {f"sample_batch_{mode}": functools.partial(self.sample_batch, mode) for mode in MODES}
-        return {"add_batch": self.add_batch, **samplers, "update": self.update, "save": self.save}
+        samplers = {name: functools.partial(self.sample_batch, mode) for mode, name in protocol.SAMPLE_BATCH.items()}
+        return {
+            protocol.ADD_BATCH: self.add_batch,
+            **samplers,
+            protocol.UPDATE: self.update,
+            protocol.SAVE: self.save,
+        }
 
     def add_batch(self, data: Any, meta: dict) -> rpc.Reply:
         """Commits one row of each of several environments, once, when the limiter allows it."""
-        rows, env_ids, is_eval = _checked_rows(data)
-        mark = Mark(meta.get("actor", ""), meta.get("sequence", 0))
+        rows, is_eval = read_rows(data)
+        mark = BatchMark.from_meta(meta)
         masks = {"train": ~is_eval, "eval": is_eval}
         # After a kill between the two, one replay may have its rows of a batch and the other not.
         masks = {k: mask for k, mask in masks.items() if mask.any() and not self._marks[k].covers(mark)}
         self._duplicates += not masks
         if "train" in masks and not self.limiter.wait_insert():
             raise Closed("the replay stops; the batch was not taken")
-        for mode, mask in masks.items():
-            count = int(mask.sum()) if mode == "train" else 0
-            self._insert(mode, rows, env_ids, mask, make_note(self.limiter.inserts + count, mark))
-            self._mark = self._marks[mode] = mark
+        for name, mask in masks.items():
+            count = int(mask.sum()) if name == "train" else 0
+            self._insert(name, rows.select(mask), make_note(self.limiter.inserts + count, mark))
+            self._mark = self._marks[name] = mark
             self.limiter.inserted(count)
         self._write_counts()
-        return rpc.Reply({}, self.counts())
+        return rpc.Reply({}, self.counts().to_meta())
 
     def sample_batch(self, mode: str, _: Any, meta: dict) -> rpc.Reply:
-        """The next batch of a mode.
-
-        A caller that says how long it waits (`wait_s`) gets an empty answer with the counts after that time; any other
-        waits until there is a batch. A learner that was restarted says how many `updates` it stands at; one whose last
-        batch was gone when it looked asks `again`. A `reader` on this machine gets references instead of rows. A call
-        that is repeated after a lost connection gets the batch that it got before.
-        """
-        if reply := self._sent[mode].find(meta):
+        """The next batch of a mode, as `SampleRequest` describes it."""
+        request = SampleRequest.from_meta(meta)
+        if reply := self._sent[mode].find(request):
             return reply
-        if "updates" in meta:
-            self.limiter.set_samples(meta["updates"] * self._batch_size)
-            for is_near in (True, False):  # chunks that continue a sequence are of no use to a learner that starts
-                self._streams.pop((mode, is_near), None)
-        is_again = bool(meta.get("again")) and len(self._replays[mode]) > 0
-        if not is_again and not self._wait_batch(mode, meta.get("wait_s")):
-            return rpc.Reply({}, {**self.counts(), "is_pending": True})
-        batch, place = self._next_batch(mode, self._is_near(mode, meta.get("reader")))
+        if request.updates is not None:
+            self.limiter.set_samples(request.updates * self._batch_size)
+            self._streams.restart(mode)
+        is_again = request.again and len(self._by_mode[mode]) > 0
+        if not is_again and not self._wait_batch(mode, request.wait_s):
+            return rpc.Reply({}, SampleInfo(self.counts(), is_pending=True).to_meta())
+        batch, places = self._streams.next(mode, request.reader)
         if mode == "train" and not is_again:
             self.limiter.sampled(self._batch_size)
             self._write_counts()
-        return self._sent[mode].keep(meta, rpc.Reply(batch, {**self.counts(), **place}))
+        info = SampleInfo(self.counts(), references=places)
+        return self._sent[mode].keep(request, rpc.Reply(batch, info.to_meta()))
 
     def update(self, data: Any, _: dict) -> dict:
         """Writes refreshed states back."""
-        if not isinstance(data, dict) or "stepid" not in data:
-            raise BadRequest("an update is a dict with 'stepid' and the arrays to write")
-        try:
-            self._replays["train"].update(data)
-        except ReplayError as e:
-            raise BadRequest(str(e)) from e
+        if not isinstance(data, dict) or protocol.STEP_ID not in data:
+            raise BadRequest(f"an update is a dict with '{protocol.STEP_ID}' and the arrays to write")
+        self._own["train"].update(data)
         return {}
 
     def save(self, data: Any, _: dict) -> dict:
-        """Adds the replays' contents to the checkpoint draft of the given name; returns the counts they stand for."""
-        if not isinstance(data, dict) or "name" not in data:
-            raise BadRequest("a save is a dict with the 'name' of a checkpoint draft")
-        counts = self.counts()
-        state = {**{mode: self._replays[mode].save() for mode in self._marks}, "inserts": counts["inserts"]}
-        Checkpoints(self._logdir, self._keep).add_part(data["name"], "replay", state, self._is_joined)
-        return counts
+        """Adds the replays' contents to a checkpoint draft; returns the counts they stand for."""
+        request, counts = SaveRequest.from_data(data), self.counts()
+        state = {name: buffer.replay.save() for name, buffer in self._own.items()} | {"inserts": counts.inserts}
+        Checkpoints(self._logdir, self._keep).add_part(request.name, "replay", state, self._is_joined)
+        return counts.to_data()
 
-    def counts(self) -> dict[str, int]:
-        return {
-            "inserts": self.limiter.inserts,
-            "samples": self.limiter.samples,
-            "items": len(self._replays["train"]),
-            "eval_items": len(self._replays["eval"]),
-            "capacity": getattr(self._replays["train"], "capacity", 0),
-        }
+    def counts(self) -> ReplayCounts:
+        train, evaluation = self._own["train"], self._own["eval"]
+        return ReplayCounts(self.limiter.inserts, self.limiter.samples, len(train), len(evaluation), train.capacity)
 
     def stats(self) -> dict[str, float]:
-        stats: dict[str, float] = {
-            **self.counts(),
-            "duplicates": self._duplicates,
-            "reference_batches": self._referred,
-        }
-        for mode in ("train", "eval"):
-            stats |= {f"{mode}/{k}": v for k, v in self._replays[mode].stats().items()}
-        return stats
+        own = {"duplicates": self._duplicates, "reference_batches": self._streams.references}
+        theirs = {f"{name}/{k}": v for name, buffer in self._own.items() for k, v in buffer.replay.stats().items()}
+        return {**self.counts().to_meta(), **own, **theirs}
 
     def close(self) -> None:
-        for mode in self._marks:
-            if hasattr(self._replays[mode], "close"):
-                self._replays[mode].close()
+        for buffer in self._own.values():
+            buffer.close()
         self._file.close()
 
-    def _insert(self, mode: str, rows: Batch, env_ids: list[int], mask: np.ndarray, note: bytes) -> None:
+    def _insert(self, name: str, rows: Rows, note: bytes) -> None:
         """Adds rows to a replay; while the disk is full, everybody waits for somebody to free some space."""
         while True:
             try:
-                _insert(self._replays[mode], rows, env_ids, mask, note)
-                return
+                return self._own[name].insert(rows, note)
             except NoSpace as error:
-                log.warning("waiting for space: %s", error)
+                log.warning("disk full, waiting for space: %s", error)
                 with lifecycle.waiting(f"disk: {error}"):
-                    if lifecycle.wait_stop(SPACE_EVERY_S):
+                    if lifecycle.wait_stop(self._space_every_s):
                         raise Closed("the replay stops; the batch was not taken") from error
 
     def _write_counts(self) -> None:
         with self._lock:
-            self._file.write(Counts(self.limiter.inserts, self.limiter.samples, *self._mark))
-
-    def _is_near(self, mode: str, reader: Any) -> bool:
-        """Whether a reader can map the segments of the replay, and would have to."""
-        if mode in self._without_references or not isinstance(self._replays[mode], Store):
-            return False
-        here = reader_place()
-        return isinstance(reader, dict) and reader.get("boot") == here["boot"] and reader.get("pid") != here["pid"]
-
-    def _next_batch(self, mode: str, is_near: bool) -> tuple[Batch, dict]:
-        """A batch of rows; or one of references, with where they are to be found."""
-        replay = self._replays[mode]
-        if is_near:
-            try:
-                batch = next(self._stream(mode, is_near))
-                place = {"paths": replay.paths(batch["stepid"]), "oldest": replay.oldest}
-                self._referred += 1
-                return batch, place
-            except NeedsRows as reason:
-                log.info("rows are sent to the learner, although it could map them: %s", reason)
-                self._without_references.add(mode)
-        return next(self._stream(mode, is_near=False)), {}
-
-    def _stream(self, mode: str, is_near: bool) -> Iterator[Batch]:
-        if (mode, is_near) not in self._streams:
-            replay = self._replays[mode]
-            make = functools.partial(reference_batches, self._make_stream) if is_near else self._make_stream
-            self._streams[mode, is_near] = iter(make(replay, mode))
-        return self._streams[mode, is_near]
+            self._file.write(Counts(self.limiter.inserts, self.limiter.samples, self._mark.actor, self._mark.sequence))
 
     def _wait_batch(self, mode: str, timeout_s: float | None) -> bool:
         if mode == "train":
             return self.limiter.wait_sample(self._batch_size, timeout_s)
-        replay = self._replays[mode]
-        return self.limiter.wait_for(lambda: len(replay) >= self._batch_size, f"environments: {mode} data", timeout_s)
-
-
-def _checked_rows(data: Any) -> tuple[Batch, list[int], np.ndarray]:
-    if not isinstance(data, dict) or not {"envid", "is_eval", "is_first"} <= data.keys():
-        raise BadRequest("a batch of transitions is a dict with 'envid', 'is_eval', 'is_first' and more")
-    rows = {k: np.asarray(v) for k, v in data.items()}
-    env_ids, is_eval = rows.pop("envid"), rows.pop("is_eval")
-    if env_ids.ndim != 1 or env_ids.dtype.kind not in "iu" or is_eval.shape != env_ids.shape:
-        raise BadRequest(f"'envid' {env_ids.dtype}{env_ids.shape} and 'is_eval' {is_eval.shape} must be lists")
-    for key, value in rows.items():
-        if value.shape[:1] != env_ids.shape:
-            raise BadRequest(f"'{key}' has shape {value.shape}, but there are {len(env_ids)} environments")
-    return rows, env_ids.tolist(), is_eval.astype(bool)
-
-
-def _insert(replay: Any, rows: Batch, env_ids: list[int], mask: np.ndarray, note: bytes) -> None:
-    if not mask.all():
-        rows = {k: v[mask] for k, v in rows.items()}
-        env_ids = [env_id for env_id, is_in in zip(env_ids, mask, strict=True) if is_in]
-    try:
-        if isinstance(replay, Store):
-            replay.add_many(rows, env_ids, note)
-        elif hasattr(replay, "add_many"):
-            for part, part_ids in _split_turns(rows, env_ids):
-                replay.add_many(part, part_ids)
-        else:
-            for i, env_id in enumerate(env_ids):
-                replay.add({k: v[i] for k, v in rows.items()}, env_id)
-    except NoSpace:
-        raise
-    except ReplayError as e:
-        raise BadRequest(str(e)) from e
-
-
-def _split_turns(rows: Batch, env_ids: list[int]) -> Iterator[tuple[Batch, list[int]]]:
-    """Parts of the rows, in order, in which every environment is there once."""
-    start, seen = 0, set()
-    for i, env_id in enumerate(env_ids):
-        if env_id in seen:
-            yield {k: v[start:i] for k, v in rows.items()}, env_ids[start:i]
-            start, seen = i, set()
-        seen.add(env_id)
-    yield ({k: v[start:] for k, v in rows.items()} if start else rows), env_ids[start:]
+        buffer = self._by_mode[mode]
+        return self.limiter.wait_for(lambda: len(buffer) >= self._batch_size, f"environments: {mode} data", timeout_s)

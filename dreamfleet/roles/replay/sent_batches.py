@@ -1,6 +1,7 @@
 """Lets a call for a batch be repeated: what was lost on the way is sent again, and counted once."""
 
 from dreamfleet import rpc
+from dreamfleet.roles.protocol import SampleRequest
 
 
 class SentBatches:
@@ -10,16 +11,16 @@ class SentBatches:
         self._learner = ""
         self._replies: dict[int, rpc.Reply] = {}
 
-    def find(self, meta: dict) -> rpc.Reply | None:
+    def find(self, request: SampleRequest) -> rpc.Reply | None:
         """The answer that this very call had before."""
-        if "learner" not in meta:
+        if not request.learner:
             return None
-        is_same, self._learner = self._learner == meta["learner"], meta["learner"]
+        is_same, self._learner = self._learner == request.learner, request.learner
         replies = self._replies.items() if is_same else ()
-        self._replies = {number: reply for number, reply in replies if number > int(meta["received"])}
-        return self._replies.get(int(meta["number"]))  # portal carries numbers as arrays
+        self._replies = {number: reply for number, reply in replies if number > request.received}
+        return self._replies.get(request.number)
 
-    def keep(self, meta: dict, reply: rpc.Reply) -> rpc.Reply:
-        if "learner" in meta:
-            self._replies[int(meta["number"])] = reply
+    def keep(self, request: SampleRequest, reply: rpc.Reply) -> rpc.Reply:
+        if request.learner:
+            self._replies[request.number] = reply
         return reply

@@ -9,6 +9,7 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.options import read_args
 from dreamfleet.roles.actor.channel import Channel
 from dreamfleet.roles.actor.sender import LOGGER_BACKLOG, TransitionSender
+from dreamfleet.roles.protocol import LogPosition, ReplayCounts
 from tests.fleet import DEADLINE_S, eventually, make_args
 
 
@@ -27,7 +28,7 @@ class Sink:
     def _take(self, data, meta):
         assert self.is_open.wait(DEADLINE_S)
         self.messages.append((data, meta))
-        return rpc.Reply({}, {"inserts": sum(len(d["envid"]) for d, _ in self.messages)})
+        return rpc.Reply({}, ReplayCounts(sum(len(d["envid"]) for d, _ in self.messages)).to_meta())
 
     @property
     def rows(self) -> list[int]:
@@ -168,7 +169,7 @@ def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, si
         try:
             eventually(lambda: logger.connected, "the logger to be back")
             eventually(lambda: sender.send(make_batch(5000)) or 5000 in back.rows, "a transition to be logged")
-            gaps = [meta["gap"] for data, meta in back.messages]
+            gaps = [LogPosition.from_meta(meta).gap for data, meta in back.messages]
             assert any(gaps), "rows were lost, so episodes under way must not be scored"
         finally:
             sender.close()
@@ -177,18 +178,26 @@ def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, si
     assert not failures
 
 
-def test_refusal_by_replay_is_a_failure(tmp_path, addr):
+def fail(data):
+    raise ValueError("not these rows")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (fail, "not these rows"),
+        (lambda data: rpc.Reply({}, {"inserts": -1}), "'inserts' of ReplayCounts is -1, expected"),
+    ],
+)
+def test_a_bad_answer_of_replay_is_a_failure(tmp_path, addr, answer, message):
     failures = []
     server = rpc.make_server(addr, "replay")
-
-    def refuse(data):
-        raise ValueError("not these rows")
-
-    server.bind("add_batch", refuse)
+    server.bind("add_batch", answer)
     server.bind("tran", lambda data: {})
     with server, rpc.make_client(addr, "actor", peer="replay") as client:
         sender = TransitionSender(client, client, read_args(make_args(tmp_path)), failures.append)
         sender.send(make_batch(0))
         eventually(lambda: failures, "the failure")
-        sender.close()
-    assert "not these rows" in str(failures[0])
+        sender.drain(DEADLINE_S)
+        assert sender.unacknowledged == 0
+    assert message in str(failures[0])

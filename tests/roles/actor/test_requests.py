@@ -1,12 +1,12 @@
-"""Requests for actions: what is refused, how they are batched, and the transition that comes of them."""
+"""Requests for actions: what is refused, and how they are batched and answered."""
 
 import elements
 import numpy as np
 import pytest
 
 from dreamfleet.errors import BadRequest
-from dreamfleet.roles.actor import transitions
-from dreamfleet.roles.actor.transitions import RequestParser
+from dreamfleet.roles.actor.requests import FLAGS, RequestParser, join, pad, split_answers
+from dreamfleet.roles.protocol import ActSession
 
 
 def make_data(env_ids=(0, 1), **changes) -> dict:
@@ -29,9 +29,9 @@ def make_single(env_id=0, **changes) -> dict:
     return {**data, "envid": env_id, "is_eval": False, "is_first": True, **changes}
 
 
-def parse(data, parser=None, session=None, form="many"):
+def parse(data, parser=None, session="", form="many"):
     parser = parser or RequestParser()
-    return getattr(parser, f"parse_{form}")(data, {"session": session} if session else {})
+    return getattr(parser, f"parse_{form}")(data, ActSession(session).to_meta() if session else {})
 
 
 def test_many_environments_in_one_message():
@@ -129,7 +129,7 @@ def test_what_the_agent_expects_wins_over_the_first_request():
     space = {
         "image": elements.Space(np.uint8, (4, 4, 3)),
         "reward": elements.Space(np.float32),
-        **{key: elements.Space(bool) for key in transitions.FLAGS},
+        **{key: elements.Space(bool) for key in FLAGS},
         "log/ignored": elements.Space(np.float32),
     }
     parser = RequestParser(space)
@@ -144,7 +144,7 @@ def test_what_the_agent_expects_wins_over_the_first_request():
 
 def test_an_agent_that_names_only_its_inputs_gets_the_flags_all_the_same():
     parser = RequestParser({"image": elements.Space(np.uint8, (4, 4, 3))})
-    assert parse(make_data(), parser).obs.keys() >= {"reward", *transitions.FLAGS}
+    assert parse(make_data(), parser).obs.keys() >= {"reward", *FLAGS}
     with pytest.raises(BadRequest, match=r"missing \['reward'\]"):
         parse(make_data(reward=None), parser)
 
@@ -187,18 +187,18 @@ def test_join_keeps_the_order_of_the_requests():
         parse(make_single(9), parser, form="one"),
         parse(make_data([1]), parser),
     ]
-    env_ids, obs = transitions.join(requests)
+    env_ids, obs = join(requests)
     assert env_ids == [5, 3, 9, 1]
     assert obs["image"][:, 0, 0, 0].tolist() == env_ids
     assert obs["is_first"].tolist() == [False, False, True, False]
-    alone, only = transitions.join(requests[:1])
+    alone, only = join(requests[:1])
     assert alone == [5, 3] and only is requests[0].obs
 
 
 @pytest.mark.parametrize(("rows", "batch_size", "expected"), [(1, 4, 4), (4, 4, 4), (5, 4, 8), (3, 1, 3), (2, 3, 3)])
 def test_padding_fills_up_with_row_0(rows, batch_size, expected):
     obs = parse(make_data(range(10, 10 + rows))).obs
-    padded = transitions.pad(obs, batch_size)
+    padded = pad(obs, batch_size)
     assert all(len(v) == expected and v.dtype == obs[k].dtype for k, v in padded.items())
     names = padded["image"][:, 0, 0, 0].tolist()
     assert names == [*range(10, 10 + rows), *[10] * (expected - rows)]
@@ -213,55 +213,7 @@ def test_every_request_gets_its_own_part_of_the_answer():
     ]
     acts = {"action": np.array([50, 30, 90, 10]), "move": np.arange(8).reshape(4, 2)}
     is_last = np.array([False, True, True, False])
-    many, single, one = transitions.split_answers(requests, acts, is_last)
+    many, single, one = split_answers(requests, acts, is_last)
     assert many["action"].tolist() == [50, 30] and many["reset"].tolist() == [False, True]
     assert single["action"] == 90 and bool(single["reset"]) and single["move"].tolist() == [4, 5]
     assert one["action"].tolist() == [10] and one["reset"].tolist() == [False] and one["move"].shape == (1, 2)
-
-
-def make_transition(env_ids=(5, 3, 9)) -> dict:
-    obs = parse(make_data(env_ids)).obs
-    rows = len(env_ids)
-    acts = {"action": np.arange(rows), "reset": np.zeros(rows, bool)}
-    outs = {"deter": np.zeros((rows, 8)), "stepid": np.zeros((rows, 20), np.uint8), "log/value": np.arange(rows)}
-    return transitions.make_transition(list(env_ids), True, obs, acts, outs)
-
-
-def test_a_transition_is_the_observation_and_the_answer_to_it():
-    transition = make_transition()
-    observed = {"image", "reward", "is_first", "is_last", "is_terminal", "log/speed"}
-    assert transition.keys() == {"envid", "is_eval", "action", "deter", "log/value"} | observed
-    assert transition["envid"].tolist() == [5, 3, 9] and transition["envid"].dtype == np.int64
-    assert transition["is_eval"].tolist() == [True] * 3
-    assert transition["image"][:, 0, 0, 0].tolist() == [5, 3, 9]
-
-
-def test_replay_gets_no_log_keys():
-    transition = make_transition()
-    assert transitions.for_replay(transition).keys() == transition.keys() - {"log/speed", "log/value"}
-
-
-def test_the_logger_gets_images_only_of_the_shown_environments_in_rows_of_their_own():
-    shown, rest = transitions.split_shown(make_transition(), {3}, is_full=False)
-    assert shown and rest
-    assert shown["envid"].tolist() == [3] and rest["envid"].tolist() == [5, 9]
-    assert shown["image"].shape == (1, 4, 4, 3) and (shown["image"] == 3).all()
-    assert rest.keys() == shown.keys() - {"image"} and "log/speed" in rest
-    assert shown["action"].tolist() == [1] and rest["action"].tolist() == [0, 2]
-
-
-def test_a_part_for_the_logger_that_would_be_empty_is_none():
-    transition = make_transition()
-    shown, rest = transitions.split_shown(transition, {77}, is_full=False)
-    assert shown is None and rest and rest.keys() == transition.keys() - {"image"}
-    assert rest["envid"].tolist() == [5, 3, 9]
-    shown, rest = transitions.split_shown(transition, {5, 3, 9}, is_full=False)
-    assert rest is None and shown and shown.keys() == transition.keys()
-    assert shown["envid"].tolist() == [5, 3, 9]
-    assert transitions.split_shown(transition, set(), is_full=True) == (transition, None)
-
-
-@pytest.mark.parametrize("is_full", [False, True])
-def test_without_images_the_logger_gets_the_rows_in_one_part(is_full):
-    transition = {k: v for k, v in make_transition().items() if k != "image"}
-    assert transitions.split_shown(transition, {3}, is_full) == (None, transition)

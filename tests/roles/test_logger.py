@@ -6,13 +6,14 @@ import numpy as np
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
+from dreamfleet.roles.protocol import LogPosition
 
 
-def end_episode(role: LoggerRole, meta: dict) -> None:
+def end_episode(role: LoggerRole, position: LogPosition) -> None:
     for is_first in (True, False):
         flags = {"is_first": is_first, "is_last": not is_first, "is_eval": False}
         row = {"envid": np.array([0]), "reward": np.ones(1), **{k: np.array([v]) for k, v in flags.items()}}
-        role.tran(row, meta)
+        role.tran(row, position.to_meta())
 
 
 def make_role(logdir) -> tuple[LoggerRole, elements.Logger, list]:
@@ -24,11 +25,11 @@ def make_role(logdir) -> tuple[LoggerRole, elements.Logger, list]:
 def test_steps_after_a_resume_do_not_go_back(tmp_path):
     """The last steps of a life come after its checkpoint, and the first rows of the next do not say where they are."""
     role, *_ = make_role(tmp_path)
-    end_episode(role, {"step": 247})
+    end_episode(role, LogPosition(247))
     role.close()
     again, logger, steps = make_role(tmp_path)
     again.restore(Checkpoints(tmp_path))
-    again.go_on()
-    end_episode(again, {"step": 0})
+    again.resume()
+    end_episode(again, LogPosition(0))
     logger.write()
     assert steps and min(steps) == 247

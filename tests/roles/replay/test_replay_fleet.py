@@ -48,7 +48,7 @@ def test_a_learner_on_the_same_machine_gets_references(tmp_path, storage, consec
     assert checkpoint and checkpoint.manifest["updates"] > 50
     assert referred > 20
     log = (tmp_path / "logs" / "agent.log").read_text()
-    assert "rows are asked for instead" not in log
+    assert "requesting rows instead" not in log
 
 
 def test_steps_in_memory_are_lost_with_the_process_and_the_run_goes_on(tmp_path):

@@ -1,0 +1,124 @@
+"""Messages as dataclasses: the type of a field says what it may hold, and is checked where the message is read."""
+
+import functools
+import math
+import reprlib
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from dreamfleet.errors import BadRequest
+
+Check = Callable[[Any], Any]  # gives the value in its own type, or raises `Unfit`
+
+MOST = 2**48 - 1  # of whole numbers: more than any run counts, and its product with a batch size fits 64 bits
+
+
+class Unfit(ValueError):
+    """A value that its field does not take; the message is what was expected instead."""
+
+
+class Message:
+    """Base of frozen dataclasses whose fields are other messages or of the types below, or None.
+
+    A field that was not sent takes its default, so that a peer that sends no metadata is served with the defaults.
+    """
+
+    __slots__ = ()
+
+    def to_meta(self) -> dict[str, Any]:
+        """The message as a dict of plain values; fields that are None are left out."""
+        values = {name: getattr(self, name) for name, _, _ in _checks(type(self))}
+        return {k: v.to_meta() if isinstance(v, Message) else v for k, v in values.items() if v is not None}
+
+    @classmethod
+    def from_meta(cls, meta: Any) -> Self:
+        """The message in a dict that a peer sent; refuses a field with its value and what was expected."""
+        if not isinstance(meta, dict):
+            raise BadRequest(f"{cls.__name__} is {reprlib.repr(meta)}, expected a dict")
+        values: dict[str, Any] = {}
+        for name, check, is_required in _checks(cls):
+            if name in meta:
+                try:
+                    values[name] = check(meta[name])
+                except Unfit as error:
+                    value = reprlib.repr(meta[name])
+                    raise BadRequest(f"'{name}' of {cls.__name__} is {value}, expected {error}") from None
+            elif is_required:
+                raise BadRequest(f"{cls.__name__} has no '{name}'")
+        return cls(**values)
+
+    # The same for what travels as data.
+    to_data = to_meta
+    from_data = from_meta
+
+
+def whole(least: int) -> Check:
+    """A whole number from `least` on."""
+
+    def check(value: Any) -> int:
+        value = _unpacked(value)
+        if type(value) is not int or not least <= value <= MOST:
+            raise Unfit(f"a whole number from {least} to {MOST}")
+        return value
+
+    return check
+
+
+def text(most: int, least: int = 0) -> Check:
+    """Text of `least` to `most` bytes."""
+
+    def check(value: Any) -> str:
+        if type(value) is not str or not least <= len(value.encode(errors="replace")) <= most:
+            raise Unfit(f"text of {least} to {most} bytes")
+        return value
+
+    return check
+
+
+def _seconds(value: Any) -> float:
+    value = _unpacked(value)
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise Unfit("a finite number of seconds from 0")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    value = _unpacked(value)
+    if type(value) is not bool:
+        raise Unfit("true or false")
+    return value
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(type(x) is str for pair in value.items() for x in pair):
+        raise Unfit("a dict from text to text")
+    return value
+
+
+Count = Annotated[int, whole(0)]
+Flag = Annotated[bool, _flag]
+Name = Annotated[str, text(64)]
+Seconds = Annotated[float, _seconds]
+Texts = Annotated[dict[str, str], _texts]
+
+
+@functools.cache
+def _checks(cls: type) -> tuple[tuple[str, Check, bool], ...]:
+    """Every field of a message with its check, and whether it has to be sent."""
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple((field.name, _check_of(hints[field.name]), field.default is MISSING) for field in fields(cls))
+
+
+def _check_of(hint: Any) -> Check:
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    return hint.from_meta if isinstance(hint, type) else get_args(hint)[1]
+
+
+def _unpacked(value: Any) -> Any:
+    """A number as itself: portal carries numbers as arrays without dimensions."""
+    return value.item() if isinstance(value, (np.ndarray, np.generic)) and not value.ndim else value

@@ -1,0 +1,153 @@
+"""Every message between roles, in the order of the walk of a step.
+
+method          from -> to         data -> of the reply         metadata -> of the reply     after a lost connection
+--------------  -----------------  ---------------------------  ---------------------------  -----------------------
+act             env -> actor       observation -> actions       ActSession ->                fails: new episode
+act_many        env -> actor       the same with a leading K    ActSession ->                fails: new episodes
+add_batch       actor -> replay    transitions ->               BatchMark -> ReplayCounts    sent again, done once
+tran            actor -> logger    transitions ->               LogPosition ->               dropped
+sample_batch_*  learner -> replay  -> rows or references        SampleRequest -> SampleInfo  sent again, done once
+update          learner -> replay  stepid, new values ->                                     sent again
+add             learner -> logger  metrics ->                   RunPosition ->               sent again
+add             others -> logger   metrics ->                                                dropped
+save            learner -> replay  SaveRequest -> ReplayCounts                               fails: no checkpoint
+save            learner -> logger  SaveRequest -> LoggerCounts                               fails: no checkpoint
+
+A peer that sends no metadata, as a plain portal program, is served with the defaults below.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from dreamfleet.roles.fields import Count, Flag, Message, Name, Seconds, Texts, text, whole
+
+VERSION = 1  # raised with every change of a message; peers of another version are refused
+
+ACT, ACT_MANY = "act", "act_many"
+ADD_BATCH, TRAN = "add_batch", "tran"
+UPDATE, ADD, SAVE = "update", "add", "save"
+MODES = ("train", "report", "eval")
+SAMPLE_BATCH = {mode: f"sample_batch_{mode}" for mode in MODES}
+
+# Keys of the rows in `act`, `add_batch` and `tran` that belong to the message; all others are what environment and
+# agent call them.
+ENV_ID, IS_EVAL = "envid", "is_eval"
+RESET = "reset"  # in answers to `act`: the episode is over
+LOG_PREFIX = "log/"  # keys that only the logger gets
+STEP_ID = "stepid"  # in batches and updates: the name of a row
+
+MARK_BYTES = 32  # of an actor's name, which replay keeps with its rows
+
+
+@dataclass(frozen=True, slots=True)
+class ActSession(Message):
+    """env -> actor, `act` and `act_many`: which of two processes with the same environment is the newer one."""
+
+    session: Name = ""  # without one, nobody is taken over
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMark(Message):
+    """actor -> replay, `add_batch`: by which replay knows a message that it has committed already.
+
+    Without an actor's name the message is taken as new, so that it is delivered at least once.
+    """
+
+    actor: Annotated[str, text(MARK_BYTES)] = ""  # this life of it
+    sequence: Count = 0  # counts up
+
+    def covers(self, other: "BatchMark") -> bool:
+        """Whether the other message was there when this one came."""
+        return bool(other.actor) and other.actor == self.actor and other.sequence <= self.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCounts(Message):
+    """replay -> actor, learner: how far the run is. A step is one committed training row."""
+
+    inserts: Count = 0  # steps
+    samples: Count = 0  # sequences handed out for training
+    items: Count = 0  # sequences that can be sampled
+    eval_items: Count = 0
+    capacity: Count = 0  # in steps; 0 where the replay does not say
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition(Message):
+    """actor -> logger, `tran`: where in the run the rows are, and whether rows before them were dropped."""
+
+    step: Count | None = None  # else the logger counts rows
+    gap: Flag = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlace(Message):
+    """Where a learner runs: on replay's machine it is sent references, from which it reads the rows itself."""
+
+    boot: Name  # one start of one machine
+    pid: Count
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest(Message):
+    """learner -> replay, `sample_batch_*`: which batch this is, and how it is wanted.
+
+    A named learner numbers its calls and says up to which it has the answers: a call that is sent again gets the batch
+    that it got before.
+    """
+
+    wait_s: Seconds | None = None  # after which the answer says `is_pending`; without it, waits for a batch
+    learner: Name = ""
+    number: Count = 0
+    received: Annotated[int, whole(-1)] = -1
+    updates: Count | None = None  # where a learner that starts stands: samples are counted from there
+    again: Flag = False  # in place of a batch that was counted, but whose rows were gone
+    reader: ReaderPlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlaces(Message):
+    """Where the rows of a batch of references are."""
+
+    paths: Texts  # by the serial of the segment
+    oldest: Count  # serial that still exists
+
+
+@dataclass(frozen=True, slots=True)
+class SampleInfo(Message):
+    """replay -> learner, with a batch: the counts after it, and what kind of answer it is."""
+
+    counts: ReplayCounts = ReplayCounts()
+    is_pending: Flag = False  # no batch within `wait_s`
+    references: SegmentPlaces | None = None  # the data has step ids in place of rows
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress(Message):
+    """What the learner knows of the run, for `progress.json`."""
+
+    counts: ReplayCounts
+    updates: Count
+    elapsed_s: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RunPosition(Message):
+    """learner -> logger, `add`: where in the run the metrics are."""
+
+    step: Count = 0
+    progress: RunProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRequest(Message):
+    """learner -> replay, logger, `save`: the checkpoint draft to add a part to."""
+
+    name: Annotated[str, text(255, least=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerCounts(Message):
+    """logger -> learner, `save`: what its part of the checkpoint stands for."""
+
+    episodes: Count = 0

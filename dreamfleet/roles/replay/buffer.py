@@ -1,0 +1,67 @@
+"""One replay of the role, ours or a user's, with what it offers beyond the contract."""
+
+from typing import Any
+
+from dreamfleet.errors import BadRequest, NoSpace, ReplayError
+from dreamfleet.replay import Batch, Replay
+from dreamfleet.replay.contract import AddsMany, Closes, GivesReferences, HasCapacity, KeepsNotes, Truncates
+from dreamfleet.roles.replay.rows import Rows
+
+
+class Buffer:
+    """A replay and its optional abilities, which are looked up once: it takes long.
+
+    They are the replay itself, which is false in a condition while it is empty.
+    """
+
+    def __init__(self, replay: Replay):
+        self.replay = replay
+        self.references = replay if isinstance(replay, GivesReferences) else None
+        self._notes = replay if isinstance(replay, KeepsNotes) else None
+        self._many = replay if isinstance(replay, AddsMany) else None
+        self._sized = replay if isinstance(replay, HasCapacity) else None
+
+    def __len__(self) -> int:
+        return len(self.replay)
+
+    @property
+    def capacity(self) -> int:
+        """In steps, as far as the replay knows: 0 else."""
+        return int(self._sized.capacity or 0) if self._sized is not None else 0
+
+    @property
+    def note(self) -> bytes | None:
+        """What was committed with the last rows, by a replay that keeps notes."""
+        return self._notes.note if self._notes is not None else None
+
+    def insert(self, rows: Rows, note: bytes) -> None:
+        """Adds rows in order, together with the note where the replay keeps notes."""
+        try:
+            if self._notes is not None:
+                self._notes.add_many(rows.batch, rows.env_ids, note)
+            elif self._many is not None:
+                for turn in rows.turns():
+                    self._many.add_many(turn.batch, turn.env_ids)
+            else:
+                for i, env_id in enumerate(rows.env_ids):
+                    self.replay.add({k: v[i] for k, v in rows.batch.items()}, env_id)
+        except NoSpace:
+            raise
+        except ReplayError as error:
+            raise BadRequest(str(error)) from error
+
+    def update(self, data: Batch) -> None:
+        """Writes refreshed values back."""
+        try:
+            self.replay.update(data)
+        except ReplayError as error:
+            raise BadRequest(str(error)) from error
+
+    def load(self, state: Any) -> bool:
+        """Continues from saved state; returns whether rows that came after it are gone."""
+        self.replay.load(state)
+        return isinstance(self.replay, Truncates) and self.replay.truncates
+
+    def close(self) -> None:
+        if isinstance(self.replay, Closes):
+            self.replay.close()
