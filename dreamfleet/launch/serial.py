@@ -168,7 +168,7 @@ class DirectClient:
         return DirectFuture(reply) if isinstance(reply, rpc.Reply) else DirectFuture(rpc.Reply(reply, {}))
 
     def prepare(self, method: str, data: Any, meta: dict | None = None) -> rpc.Prepared:
-        return rpc.Prepared(self.call, method, data, meta)
+        return rpc.Prepared(lambda timeout_s: self.call(method, data, meta=meta).result(timeout_s), data)
 
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         return True

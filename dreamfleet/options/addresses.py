@@ -1,18 +1,15 @@
-"""Checks the addresses of a run: their form, and that those listened on here are free; part of `check_config`."""
+"""Checks the addresses of a run: their form, and that those listened on here are free; part of `check_options`."""
 
 import errno
-import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from dreamfleet.base.addresses import Address, is_ipc, join_host
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.run import RunOptions
 
 ROLES = ("actor", "replay", "logger")
-TCP = re.compile(r"(?:(?P<host>[A-Za-z0-9_.-]+):)?(?P<port>[0-9]+)|[A-Za-z0-9_.-]+:\{auto\}")
-FORMS = "write ipc:{auto}, ipc:/path, localhost:{auto} or host:port"
-IPC_PATH_BYTES = 107  # longest name that the kernel takes for a unix socket
 
 
 def check_addresses(run: RunOptions, listens: Iterable[str]) -> None:
@@ -31,52 +28,38 @@ def check_addresses(run: RunOptions, listens: Iterable[str]) -> None:
 
 def is_tcp(addr: str) -> bool:
     """Whether an address may be reached from other machines, and therefore needs a key."""
-    return not addr.startswith("ipc:")
+    return not is_ipc(addr)
 
 
-def _check_form(key: str, addr: str, transport: str) -> None:
-    if addr.startswith("ipc:"):
-        _check_ipc(key, addr, transport)
+def _check_form(key: str, text: str, transport: str) -> None:
+    addr = Address.parse(text, key)
+    if not addr.is_ipc or addr.is_auto:
         return
-    match = TCP.fullmatch(addr)
-    if not match:
-        raise ConfigError(key, addr, "is not an address", FORMS)
-    if match["port"] and not 1 <= int(match["port"]) <= 65535:
-        raise ConfigError(key, addr, "has a port outside 1 to 65535", "choose one in that range, or host:{auto}")
+    if transport != "auto":
+        reason = f"is a unix socket, which run.transport={transport!r} lacks"
+        raise ConfigError(key, text, reason, "write localhost:{auto}, or use run.transport=auto")
+    if not Path(addr.path).parent.is_dir():
+        reason = f"is in the directory {Path(addr.path).parent}, which does not exist"
+        raise ConfigError(key, text, reason, "create it, or use ipc:{auto}")
 
 
-def _check_ipc(key: str, addr: str, transport: str) -> None:
-    path = addr.removeprefix("ipc:")
-    if path == "{auto}":
+def _check_free(key: str, text: str) -> None:
+    addr = Address.parse(text, key)
+    if addr.is_ipc or addr.is_auto:
         return
-    if transport == "portal":
-        raise ConfigError(key, addr, "is a unix socket, which run.transport='portal' lacks", "write localhost:{auto}")
-    if not path.startswith("/"):
-        raise ConfigError(key, addr, "is not an absolute path", FORMS)
-    if len(path.encode()) > IPC_PATH_BYTES:
-        reason = f"has a path of {len(path.encode())} bytes, more than the {IPC_PATH_BYTES} of a unix socket"
-        raise ConfigError(key, addr, reason, "use a shorter path, or ipc:{auto}")
-    if not Path(path).parent.is_dir():
-        reason = f"is in the directory {Path(path).parent}, which does not exist"
-        raise ConfigError(key, addr, reason, "create it, or use ipc:{auto}")
-
-
-def _check_free(key: str, addr: str) -> None:
-    match = TCP.fullmatch(addr)
-    if not match or not match["port"]:
-        return
-    host = match["host"] or "localhost"
+    host = addr.host or "localhost"
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        with socket.socket(socket.AF_INET6 if addr.is_ipv6 else socket.AF_INET, socket.SOCK_STREAM) as probe:
             # As the servers do: the closed connections of an earlier run are no obstacle.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, int(match["port"])))
+            probe.bind((host, addr.port))
     except socket.gaierror:
-        raise ConfigError(key, addr, "names a host that is not known", "check its name, or use localhost") from None
+        raise ConfigError(key, text, "names a host that is not known", "check its name, or use localhost") from None
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: "has a port that is already in use",
             errno.EADDRNOTAVAIL: "names a host that is not this machine",
         }
         reason = reasons.get(error.errno or 0, f"cannot be listened on ({error.strerror})")
-        raise ConfigError(key, addr, reason, f"choose another, or {host}:{{auto}} for a free port") from None
+        remedy = f"choose another, or {join_host(host, '{auto}')} for a free port"
+        raise ConfigError(key, text, reason, remedy) from None

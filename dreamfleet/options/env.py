@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dreamfleet.base.dimensions import IMAGE_SIDES
+from dreamfleet.base.dimensions import IMAGE_FACTOR, IMAGE_SIDES
 from dreamfleet.options.fields import option, section
 
 Actions = Literal["full", "needed"]
@@ -13,7 +13,7 @@ Difficulty = Literal["easy", "hard", "extreme", "memory", "exploration"]
 
 def _image_size(default: int, help: str = "image size in pixels") -> Any:
     """Height and width that the image networks can take."""
-    return option(default, help, at_least=IMAGE_SIDES[0], at_most=IMAGE_SIDES[-1], multiple_of=IMAGE_SIDES.step)
+    return option(default, help, at_least=IMAGE_SIDES[0], at_most=IMAGE_SIDES[-1], multiple_of=IMAGE_FACTOR)
 
 
 @dataclass(frozen=True)

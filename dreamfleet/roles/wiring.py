@@ -1,4 +1,4 @@
-"""How roles reach each other: servers and clients from the run's arguments, and factories sent between processes."""
+"""How roles reach each other: servers and clients from the run's options, and factories sent between processes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -7,6 +7,7 @@ import cloudpickle
 
 from dreamfleet import rpc
 from dreamfleet.options import RoleOptions, key_file
+from dreamfleet.roles.protocol import VERSION
 
 
 class Caller(Protocol):
@@ -38,7 +39,9 @@ Handler = Callable[[Any, dict], Any]  # of data and metadata; returns data or an
 
 def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler]) -> rpc.Server:
     """A server, not yet started, that answers to the methods at the role's address."""
-    server = rpc.make_server(options.address(role), role, transport=options.transport, key_file=key_file(options))
+    server = rpc.make_server(
+        options.address(role), role, transport=options.transport, protocol=VERSION, key_file=key_file(options)
+    )
     for method, handle in methods.items():
         server.bind(method, handle, takes_meta=True)
     return server
@@ -51,6 +54,7 @@ def connect(options: RoleOptions, role: str, name: str, *, max_inflight: int = 1
         name,
         peer=role,
         transport=options.transport,
+        protocol=VERSION,
         key_file=key_file(options),
         max_inflight=max_inflight,
         threaded=threaded,

@@ -1,13 +1,19 @@
-"""Moving trees of arrays between processes: `make_server` and `make_client`, over ZeroMQ or over the portal library."""
+"""Moving trees of arrays between processes: `make_server` and `make_client`, over one of three engines.
+
+`transport: auto` is the local engine for `ipc:` addresses and ZeroMQ for TCP; `zmq` and `portal` are TCP always.
+"""
 
 from pathlib import Path
 
-from dreamfleet.errors import ConfigError
-from dreamfleet.rpc.address import is_ipc, remove_addr, resolve_addr
+from dreamfleet.base.addresses import Address
+from dreamfleet.rpc.addresses import choose_engine, remove_addr, resolve_addr
+from dreamfleet.rpc.calls import Calls
 from dreamfleet.rpc.client import Client, Prepared
+from dreamfleet.rpc.engine import ServerEngine
 from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import make_key
 from dreamfleet.rpc.messages import Reply
+from dreamfleet.rpc.requests import Requests
 from dreamfleet.rpc.server import Server
 
 __all__ = [
@@ -28,26 +34,38 @@ def make_server(
     addr: str | int,
     name: str,
     *,
-    transport: str = "zmq",
+    transport: str = "auto",
+    protocol: int = 1,
     key_file: str | Path | None = None,
     max_message_bytes: int = 1 << 30,
     max_pending: int = 4096,
+    max_connections: int = 4096,
 ) -> Server:
-    """A server for the role `name`; bind its methods, then start it."""
-    options = {"max_message_bytes": max_message_bytes, "max_pending": max_pending}
-    if transport in ("auto", "zmq") and is_ipc(str(addr)):
-        from dreamfleet.rpc.local_server import LocalServer
+    """A server for the role `name`; bind its methods, then start it.
 
-        return LocalServer(str(addr), name, **options)
-    if transport in ("auto", "zmq"):
-        from dreamfleet.rpc.zmq_server import ZmqServer
+    Callers of another `protocol`, a number of one byte, are refused. `max_connections` is for TCP, where also peers
+    without the key can open some.
+    """
+    parsed = Address.parse(addr)
+    engine = choose_engine(parsed, transport)
+    limits = {"max_message_bytes": max_message_bytes, "max_pending": max_pending}
+    access = {"key_file": key_file, "max_connections": max_connections}
 
-        return ZmqServer(str(addr), name, key_file=key_file, **options)
-    if transport == "portal":
-        from dreamfleet.rpc.portal_server import PortalServer
+    def make_engine(server: Server) -> ServerEngine:
+        if engine == "portal":
+            from dreamfleet.rpc.portal.server import PortalServerEngine
 
-        return PortalServer(str(addr), name, key_file=key_file, **options)
-    raise _unknown_transport(transport)
+            return PortalServerEngine(server, parsed, protocol=protocol, **limits, **access)
+        requests = Requests(server, protocol=protocol, **limits)
+        if engine == "local":
+            from dreamfleet.rpc.local.server import LocalServerEngine
+
+            return LocalServerEngine(server, parsed, requests)
+        from dreamfleet.rpc.zmq.server import ZmqServerEngine
+
+        return ZmqServerEngine(server, parsed, requests, **access)
+
+    return Server(parsed.text, name, make_engine)
 
 
 def make_client(
@@ -55,33 +73,34 @@ def make_client(
     name: str,
     *,
     peer: str,
-    transport: str = "zmq",
+    transport: str = "auto",
+    protocol: int = 1,
     key_file: str | Path | None = None,
     max_inflight: int = 16,
     threaded: bool = True,
     meta: bool = True,
+    greeting_s: float = 5.0,
 ) -> Client:
     """A client of the role `peer`, which connects in the background.
 
     Without `threaded`, and on one machine, all happens on the thread of the caller: the lowest latency, for one call
-    at a time.
-    Without `meta` nothing is added to the data, as plain portal servers need it.
+    at a time. A server on this machine that has not greeted within `greeting_s` is tried again.
+    Without `meta` nothing is added to the data, as plain portal servers need it; then they do not hear of `protocol`.
     """
-    options = {"peer": peer, "max_inflight": max_inflight}
-    if transport in ("auto", "zmq") and is_ipc(str(addr)):
-        from dreamfleet.rpc.local_client import InlineLocalClient, ThreadedLocalClient
+    parsed = Address.parse(addr)
+    engine = choose_engine(parsed, transport)
+    calls = Calls(name, peer, max_inflight)
+    if engine == "portal":
+        from dreamfleet.rpc.portal.client import PortalClientEngine
 
-        return (ThreadedLocalClient if threaded else InlineLocalClient)(str(addr), name, **options)
-    if transport in ("auto", "zmq"):
-        from dreamfleet.rpc.zmq_client import ZmqClient
+        return Client(calls, PortalClientEngine(parsed, calls, protocol=protocol, key_file=key_file, has_meta=meta))
+    if engine == "zmq":
+        from dreamfleet.rpc.zmq.client import ZmqClientEngine
 
-        return ZmqClient(str(addr), name, key_file=key_file, **options)
-    if transport == "portal":
-        from dreamfleet.rpc.portal_client import PortalClient
+        return Client(calls, ZmqClientEngine(parsed, calls, protocol=protocol, key_file=key_file))
+    from dreamfleet.rpc.local.client import InlineLocalEngine, ThreadedLocalEngine
 
-        return PortalClient(str(addr), name, has_meta=meta, key_file=key_file, **options)
-    raise _unknown_transport(transport)
-
-
-def _unknown_transport(transport: str) -> ConfigError:
-    return ConfigError("transport", transport, "is not known", "use zmq or portal")
+    if threaded:
+        return Client(calls, ThreadedLocalEngine(parsed, calls, protocol=protocol, greeting_s=greeting_s))
+    inline = InlineLocalEngine(parsed, calls, protocol=protocol, greeting_s=greeting_s)
+    return Client(calls, inline, inline)

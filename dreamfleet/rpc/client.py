@@ -1,23 +1,17 @@
-"""The client's side of the interface: calls in flight, deadlines, and what a lost connection does to calls.
+"""The client of a server: calls and their futures, room for them, deadlines, and what is told of long waits."""
 
-An engine subclasses `Client`: it sends what `_submit` gives it, and reports through `_finish`, `_note_connected`,
-`_note_lost` and `_fail_lost`, from a thread of its own unless it overrides how to wait.
-"""
-
-import abc
+import functools
 import itertools
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
 from dreamfleet import lifecycle
-from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected
-from dreamfleet.rpc.counters import Counters
+from dreamfleet.errors import DeadlineExceeded
+from dreamfleet.rpc.calls import Calls
+from dreamfleet.rpc.engine import ClientEngine, InlineClientEngine
 from dreamfleet.rpc.future import Future
-from dreamfleet.rpc.limited_log import LimitedLog
-from dreamfleet.rpc.messages import Failure, Reply
 
 _BRIEF_S = 0.2  # shorter waits are not worth telling the supervisor about
 
@@ -28,32 +22,34 @@ class Prepared:
     After a call that failed nobody knows what is still on its way: then prepare another one.
     """
 
-    def __init__(self, call: Callable[..., Any], method: str, data: Any, meta: dict[str, Any] | None):
-        self._call, self._method, self.data, self._meta = call, method, data, meta
+    def __init__(self, ask: Callable[[float], Any], data: Any):
+        self._ask, self.data = ask, data
 
     def ask(self, timeout_s: float) -> Any:
         """Makes the call; returns the data of its reply, or raises as `Future.result` does."""
-        return self._call(self._method, self.data, meta=self._meta).result(timeout_s)
+        return self._ask(timeout_s)
 
 
-class Client(abc.ABC):
-    """Calls the methods of one server; connects again by itself when the connection is lost."""
+class Client:
+    """Calls the methods of one server; connects again by itself when the connection is lost.
 
-    def __init__(self, name: str, peer: str, max_inflight: int):
-        self.name = name
-        self.peer = peer
-        self.connected = False
-        self.connections = 0  # how often a connection was made
-        self.lock = threading.Lock()
-        self._changed = threading.Condition(self.lock)
-        self._waiters = 0  # threads that wait for a change
-        self._max_inflight = max_inflight
-        self._inflight: dict[int, Future] = {}  # by number, in the order of the calls
+    An engine without a thread is given as `inline` too: then the thread that waits for an answer moves the data.
+    """
+
+    def __init__(self, calls: Calls, engine: ClientEngine, inline: InlineClientEngine | None = None):
+        self.name, self.peer, self.lock = calls.name, calls.peer, calls.lock
+        self._calls, self._engine, self._inline = calls, engine, inline
+        self._encoder = engine.encoder
         self._numbers = itertools.count()
-        self._counters = Counters("late_replies", "lost_calls")
-        self._bytes_in = self._bytes_out = 0  # changed only by the thread that owns the connection
-        self._limited_log = LimitedLog(name)
-        self._is_closed = False
+
+    @property
+    def connected(self) -> bool:
+        return self._calls.connected
+
+    @property
+    def connections(self) -> int:
+        """How often a connection was made."""
+        return self._calls.connections
 
     def call(
         self,
@@ -70,36 +66,31 @@ class Client(abc.ABC):
         """
         deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
         number = next(self._numbers)
-        return self._start(Future(self, number, method, self._encode(number, method, data, meta), repeat, deadline))
+        payload = self._encoder.encode(number, method, data, meta)
+        return self._start(Future(self, number, method, payload, repeat, deadline))
 
-    def prepare(self, method: str, data: Any, meta: dict[str, Any] | None = None) -> "Prepared":
+    def prepare(self, method: str, data: Any, meta: dict[str, Any] | None = None) -> Prepared:
         """A call to be made again and again, with other contents of the arrays in its data."""
-        return Prepared(self.call, method, data, meta)
+        make_payload, data = self._encoder.prepare(method, data, meta)
+        return Prepared(functools.partial(self._ask, method, make_payload), data)
 
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         """Blocks until there is a connection; returns whether there is one."""
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with lifecycle.waiting(f"{self.peer}: connection"):
-            self._block(lambda: self.connected or self._is_closed, until)
-        return self.connected
+            self._wait(lambda: self._calls.connected or self._calls.is_closed, until)
+        return self._calls.connected
 
     def stats(self) -> dict[str, float]:
         """Rates, mean answer times and depths since the last call."""
-        stats = self._counters.take(self._bytes_in, self._bytes_out)
-        return stats | {"inflight": len(self._inflight), "connections": self.connections}
+        calls = self._calls
+        return calls.counters.take() | {"inflight": len(calls.inflight), "connections": calls.connections}
 
     def close(self) -> None:
         """Ends the connection; whoever waits for an answer gets `Closed`. May be called from any thread."""
-        with self.lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            numbers = list(self._inflight)
-            self._changed.notify_all()
-        for number in numbers:
-            self._finish(number, Closed(f"the connection to {self.peer} was closed during the call"))
-        self._hang_up()
-        self.connected = False
+        if self._calls.close():
+            self._engine.close()
+            self._calls.connected = False
 
     def __enter__(self) -> Self:
         return self
@@ -107,115 +98,50 @@ class Client(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @abc.abstractmethod
-    def _encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> Any:
-        """What the future keeps until it is sent; raises `TypeError` for data that cannot travel."""
-
-    @abc.abstractmethod
-    def _submit(self, future: Future) -> None: ...
-
-    @abc.abstractmethod
-    def _hang_up(self) -> None: ...
-
     def advance(self) -> None:
-        """Takes in answers that have arrived, where no thread of the engine does it."""
-        return
+        """For futures: takes in answers that have arrived, where no thread of the engine does it."""
+        if self._inline:
+            self._inline.advance()
 
     def wait_for(self, future: Future, timeout_s: float | None) -> None:
-        """Blocks until the future is done; raises `DeadlineExceeded` after `timeout_s` or its own deadline."""
+        """For futures: blocks until one is done; raises `DeadlineExceeded` after `timeout_s` or its own deadline."""
+        wait = self._inline.wait_answer if self._inline else Future.wait
         now = time.monotonic()
         until = future.deadline if timeout_s is None else min(future.deadline, now + timeout_s)
-        if self._await(future, min(until, now + _BRIEF_S)):
+        if wait(future, min(until, now + _BRIEF_S)):
             return
         with lifecycle.waiting(f"{self.peer}.{future.method}"):
-            if self._await(future, until):
+            if wait(future, until):
                 return
         seconds = time.monotonic() - future.started
-        state = "" if self.connected else ", and there is no connection"
+        state = "" if self._calls.connected else ", and there is no connection"
         error = DeadlineExceeded(f"{self.peer}.{future.method} has not answered for {seconds:.1f} s{state}")
         if time.monotonic() < future.deadline:
             raise error
-        self._finish(future.number, error)
+        self._calls.finish(future.number, error)
 
-    def _await(self, future: Future, until: float) -> bool:
-        return future.wait(until)
-
-    def _block(self, is_ready: Callable[[], bool], until: float) -> bool:
-        with self.lock:
-            self._waiters += 1
-            try:
-                return self._changed.wait_for(is_ready, None if until == math.inf else until - time.monotonic())
-            finally:
-                self._waiters -= 1
+    def _ask(self, method: str, make_payload: Callable[[int], Any], timeout_s: float) -> Any:
+        number = next(self._numbers)
+        future = Future(self, number, method, make_payload(number), repeat=False, deadline=math.inf)
+        if not (self._inline and self._inline.exchange(future, timeout_s)):
+            self._start(future)
+        return future.result(timeout_s)
 
     def _start(self, future: Future) -> Future:
-        while not self._enter(future):
+        while not self._calls.enter(future):
             self._wait_for_room(future)
-        self._submit(future)
+        self._engine.submit(future)
         return future
 
-    def _enter(self, future: Future) -> bool:
-        """Puts a call in flight if there is room for it."""
-        with self.lock:
-            if self._is_closed:
-                raise Closed(f"the connection to {self.peer} is closed")
-            if not self._has_room():
-                return False
-            self._inflight[future.number] = future
-            return True
-
-    def _has_room(self) -> bool:
-        return len(self._inflight) < self._max_inflight
-
     def _wait_for_room(self, future: Future) -> None:
-        others = list(self._inflight.values())
-        for other in others:
-            if other.deadline <= time.monotonic():
-                self._finish(other.number, DeadlineExceeded(f"{self.peer}.{other.method} did not answer in time"))
+        calls = self._calls
+        until = min(future.deadline, calls.finish_overdue())
         with lifecycle.waiting(f"{self.peer}: room for {future.method}"):
-            until = min([future.deadline, *[other.deadline for other in others]])
-            self._block(lambda: self._has_room() or self._is_closed, until)
-        if future.deadline <= time.monotonic() and not self._has_room():
+            self._wait(lambda: calls.has_room() or calls.is_closed, until)
+        if future.deadline <= time.monotonic() and not calls.has_room():
             seconds = time.monotonic() - future.started
-            reason = f"{self._max_inflight} calls of {self.peer} are unanswered"
+            reason = f"{calls.max_inflight} calls of {self.peer} are unanswered"
             raise DeadlineExceeded(f"{self.peer}: no room for {future.method} within {seconds:.1f} s, {reason}")
 
-    def _finish(self, number: int, outcome: Reply | Failure | Exception) -> None:
-        """Settles a call that is in flight; anything else is a late answer."""
-        with self.lock:
-            future = self._inflight.pop(number, None)
-            if future is not None:
-                if isinstance(outcome, Reply):
-                    future.settle(outcome, None)
-                else:
-                    future.settle(None, outcome.to_error() if isinstance(outcome, Failure) else outcome)
-                if self._waiters:
-                    self._changed.notify_all()
-        if future is None:
-            self._counters.add("late_replies")
-            return
-        self._counters.add_calls(future.method, 1, time.monotonic() - future.started, 0.0)
-        future.run_callbacks()
-
-    def _note_connected(self) -> None:
-        with self.lock:
-            self.connected = True
-            self.connections += 1
-            self._changed.notify_all()
-
-    def _note_lost(self) -> tuple[list[Future], list[Future]]:
-        """The calls that were lost with the connection: those to send again, oldest first, and those that fail.
-
-        The engine calls this under the lock that it sends with, and `_fail_lost` without it.
-        """
-        with self.lock:
-            self.connected = False
-            lost = [future for future in self._inflight.values() if future.is_sent]
-        for future in lost:
-            future.is_sent = False
-        return [future for future in lost if future.repeat], [future for future in lost if not future.repeat]
-
-    def _fail_lost(self, futures: list[Future]) -> None:
-        for future in futures:
-            self._counters.add("lost_calls")
-            self._finish(future.number, Disconnected(f"{self.peer} was lost during {future.method}"))
+    def _wait(self, is_ready: Callable[[], bool], until: float) -> bool:
+        return (self._inline or self._calls).wait(is_ready, until)

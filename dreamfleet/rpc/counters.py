@@ -5,13 +5,17 @@ import time
 
 
 class Counters:
-    """Events, times of calls and traffic since they were last taken; safe to use from any thread."""
+    """Events, times of calls and traffic since they were last taken; safe to use from any thread.
+
+    The bytes are running totals, added to only by the thread that moves the data, or under its lock.
+    """
 
     def __init__(self, *events: str):
         self._lock = threading.Lock()
         self._since = time.monotonic()
         self._events = dict.fromkeys(events, 0.0)
         self._calls: dict[str, list[float]] = {}  # method -> [calls, seconds waited, seconds worked]
+        self.bytes_in = self.bytes_out = 0
         self._traffic = {"bytes_in": 0, "bytes_out": 0}
 
     def add(self, event: str) -> None:
@@ -26,9 +30,9 @@ class Counters:
             entry[1] += waited_s
             entry[2] += worked_s
 
-    def take(self, bytes_in: int, bytes_out: int) -> dict[str, float]:
-        """Statistics since the last take; the bytes are running totals."""
-        traffic = {"bytes_in": bytes_in, "bytes_out": bytes_out}
+    def take(self) -> dict[str, float]:
+        """Statistics since the last take."""
+        traffic = {"bytes_in": self.bytes_in, "bytes_out": self.bytes_out}
         now = time.monotonic()
         with self._lock:
             seconds = max(now - self._since, 1e-9)

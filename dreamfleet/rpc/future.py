@@ -25,7 +25,8 @@ class Future:
 
     def __init__(self, client: "Client", number: int, method: str, payload: Any, repeat: bool, deadline: float):
         self.number = number
-        self.method, self.payload, self.repeat, self.deadline = method, payload, repeat, deadline
+        self.method, self.repeat, self.deadline = method, repeat, deadline
+        self.payload: Any = payload  # what the engine sends; None once the call is done
         self.is_sent = False
         self.started = time.monotonic()
         self._client = client

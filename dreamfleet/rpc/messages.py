@@ -50,4 +50,10 @@ class Request:
         self.arrived = time.monotonic()
 
 
+def refuse_version(what: str, theirs: int, role: str, ours: int) -> BadRequest:
+    """The refusal of a caller that speaks another version than the server, the role `role`."""
+    remedy = "install the same version of dreamfleet on both"
+    return BadRequest(f"the caller speaks {what} {theirs}, this {role} speaks {what} {ours}: {remedy}")
+
+
 Answer = tuple[Request, Any]  # data, a Reply or a Failure

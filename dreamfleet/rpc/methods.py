@@ -40,12 +40,12 @@ class PlainMethod:
         while (request := self._queue.get()) is not None and not self._server.is_closed:
             start = time.monotonic()
             try:
-                data, meta = self._server.open_request(request)
+                data, meta = self._server.engine.open(request)
                 answer = self._fn(data, meta) if self._takes_meta else self._fn(data)
             except Exception as error:
                 answer = self._server.make_failure(request, error)
             self._server.count_calls([request], start, time.monotonic())
-            self._server.deliver([(request, answer)])
+            self._server.engine.deliver([(request, answer)])
 
 
 class BatchedMethods:
@@ -81,11 +81,11 @@ class BatchedMethods:
 
     def admit(self, request: Request) -> None:
         try:
-            data, meta = self._server.open_request(request)
+            data, meta = self._server.engine.open(request)
             parse = self._parsers[request.method]
             item = parse(data, meta) if self._takes_meta else parse(data)
         except Exception as error:
-            self._server.deliver([(request, self._server.make_failure(request, error))])
+            self._server.engine.deliver([(request, self._server.make_failure(request, error))])
             return
         self._batcher.add(request, item, request.arrived)
 
@@ -135,9 +135,9 @@ class BatchedMethods:
             post_args = ()
         must_flush = self._batcher.finished()
         self._server.count_calls(group.requests, start, time.monotonic())
-        self._server.deliver(answers)
+        self._server.engine.deliver(answers)
         if must_flush:
-            self._server.wake()
+            self._server.engine.wake()
         return post_args
 
     def _answer(self, request: Request, result: Any) -> Answer:

@@ -1,10 +1,5 @@
-"""The server's side of the interface: methods with their worker threads, answers, errors and statistics.
+"""The server: methods with their worker threads, errors and statistics; its engine reads requests and sends answers."""
 
-An engine subclasses `Server`. One thread of it reads requests, passes each to `dispatch`, and calls `flush` whenever
-`next_deadline` has come; workers hand their answers to `deliver` from any thread.
-"""
-
-import abc
 import math
 import threading
 import time
@@ -14,31 +9,29 @@ from typing import Any, Self
 from dreamfleet.errors import BadRequest, Closed
 from dreamfleet.rpc.batching import Batcher
 from dreamfleet.rpc.counters import Counters
+from dreamfleet.rpc.engine import ServerEngine
 from dreamfleet.rpc.limited_log import LimitedLog
-from dreamfleet.rpc.messages import Answer, Failure, Request
+from dreamfleet.rpc.messages import Failure, Request
 from dreamfleet.rpc.methods import BatchedMethods, PlainMethod
-
-MAX_CONNECTIONS = 4096  # over TCP, where also peers without the key can open some
 
 _JOIN_S = 5.0
 
 
-class Server(abc.ABC):
+class Server:
     """Serves methods; each has its own threads, so that a blocked one never blocks another."""
 
-    def __init__(self, addr: str, name: str, max_pending: int):
+    def __init__(self, addr: str, name: str, make_engine: "Callable[[Server], ServerEngine]"):
         self.addr = addr
         self.name = name
-        self._max_pending = max_pending
-        self._counters = Counters("bad_requests", "errors", "dropped_replies")
-        self._bytes_in = self._bytes_out = 0  # changed only by the thread that owns the socket
-        self._limited_log = LimitedLog(name)
+        self.counters = Counters("bad_requests", "errors", "dropped_replies")
+        self.log = LimitedLog(name)
+        self.is_closed = False
         self._methods: dict[str, PlainMethod | BatchedMethods] = {}
         self._handlers: list[PlainMethod | BatchedMethods] = []
         self._batched: list[BatchedMethods] = []
         self._threads: list[threading.Thread] = []
         self._is_started = False
-        self.is_closed = False
+        self.engine = make_engine(self)
 
     def bind(self, method: str, fn: Callable[..., Any], *, workers: int = 1, takes_meta: bool = False) -> None:
         """Serves `method` with `fn(data)` or `fn(data, meta)`; arrays it returns must not change afterwards."""
@@ -77,7 +70,7 @@ class Server(abc.ABC):
         """Starts to serve; returns when clients can connect."""
         assert not self._is_started, "a server starts once"
         self._is_started = True
-        self._listen()
+        self.engine.listen()
         for handler in self._handlers:
             for loop in handler.loops:
                 self._start_thread(loop)
@@ -89,13 +82,13 @@ class Server(abc.ABC):
         self.is_closed = True
         for handler in self._handlers:
             handler.close()
-        self._join(self._threads)
-        self._hang_up()
+        self.join(self._threads)
+        self.engine.close()
 
     def stats(self) -> dict[str, float]:
         """Rates, mean times and depths since the last call."""
-        stats = self._counters.take(self._bytes_in, self._bytes_out)
-        return stats | {"queue": sum(handler.depth for handler in self._handlers)}
+        depth = sum(handler.depth for handler in self._handlers)
+        return self.counters.take() | {"queue": depth} | self.engine.stats()
 
     def __enter__(self) -> Self:
         self.start()
@@ -104,34 +97,20 @@ class Server(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @abc.abstractmethod
-    def open_request(self, request: Request) -> tuple[Any, dict[str, Any]]:
-        """Data and metadata of a request; raises `BadRequest` where they cannot be read."""
-
-    @abc.abstractmethod
-    def deliver(self, answers: list[Answer]) -> None:
-        """Sends answers back to where the requests came from."""
-
-    @abc.abstractmethod
-    def wake(self) -> None:
-        """Makes the reading thread call `flush`."""
-
-    @abc.abstractmethod
-    def _listen(self) -> None: ...
-
-    @abc.abstractmethod
-    def _hang_up(self) -> None: ...
-
     def dispatch(self, request: Request) -> None:
         """Passes a request on to its method."""
         handler = self._methods.get(request.method)
         if handler:
             handler.admit(request)
         else:
-            self.deliver([(request, self.make_failure(request, self.unknown_method()))])
+            self.engine.deliver([(request, self.make_failure(request, self.unknown_method()))])
+
+    @property
+    def method_names(self) -> list[str]:
+        return sorted(self._methods)
 
     def unknown_method(self) -> BadRequest:
-        return BadRequest(f"there is no such method; methods are {', '.join(sorted(self._methods))}")
+        return BadRequest(f"there is no such method; methods are {', '.join(self.method_names)}")
 
     def next_deadline(self) -> float:
         return min([handler.next_deadline() for handler in self._batched], default=math.inf)
@@ -148,17 +127,26 @@ class Server(abc.ABC):
         if isinstance(error, Closed):
             pass  # what is being stopped cannot answer; that is no news
         elif failure.is_refusal:
-            self._counters.add("bad_requests")
-            self._limited_log.warning(kind, f"refused a call of {request.method[:64]!r}: {failure.summary}")
+            self.counters.add("bad_requests")
+            self.log.warning(kind, f"refused a call of {request.method[:64]!r}: {failure.summary}")
         else:
-            self._counters.add("errors")
-            self._limited_log.error(kind, f"{request.method} failed\n{failure.traceback}")
+            self.counters.add("errors")
+            self.log.error(kind, f"{request.method} failed\n{failure.traceback}")
         return failure
 
     def count_calls(self, requests: list[Request], start: float, end: float) -> None:
         """Counts requests that were worked on together, by the method of the first."""
         waited_s = len(requests) * start - sum([request.arrived for request in requests])
-        self._counters.add_calls(requests[0].method, len(requests), waited_s, len(requests) * (end - start))
+        self.counters.add_calls(requests[0].method, len(requests), waited_s, len(requests) * (end - start))
+
+    def join(self, threads: list[threading.Thread]) -> None:
+        """Waits a while for threads to end."""
+        deadline = time.monotonic() + _JOIN_S
+        others = [thread for thread in threads if thread is not threading.current_thread()]
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in others):
+            self.log.warning("join", f"a handler is still at work {_JOIN_S:.0f} s after close")
 
     def _add(self, names: Iterable[str], handler: PlainMethod | BatchedMethods) -> None:
         assert not self._is_started, "methods are bound before the server starts"
@@ -171,11 +159,3 @@ class Server(abc.ABC):
         thread = threading.Thread(target=loop, name=f"{self.name}-rpc", daemon=True)
         thread.start()
         self._threads.append(thread)
-
-    def _join(self, threads: list[threading.Thread]) -> None:
-        deadline = time.monotonic() + _JOIN_S
-        others = [thread for thread in threads if thread is not threading.current_thread()]
-        for thread in others:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in others):
-            self._limited_log.warning("join", f"a handler is still at work {_JOIN_S:.0f} s after close")

@@ -1,5 +1,6 @@
 """A message between our own processes: the buffers of the codec, behind an envelope of fixed layout."""
 
+import functools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -8,27 +9,35 @@ from dreamfleet.errors import BadRequest
 from dreamfleet.rpc import codec
 from dreamfleet.rpc.messages import Failure, Reply
 
-VERSION = 1
+VERSION = 2  # of the format of messages, as this file and the codec define it
+MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
 REQUEST, REPLY, REFUSAL, ERROR = range(4)
 
-_ENVELOPE = struct.Struct("<BBHQ")  # protocol version, kind of message, length of the method, number of the call
+# Version of the format, kind of message, protocol of the application, length of the method, number of the call.
+_ENVELOPE = struct.Struct("<BBBHQ")
 _NUMBER = struct.Struct("<Q")
 
 
-def encode_request(number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
-    """Frames of a request; raises `TypeError` for data that cannot be sent."""
-    return _encode(meta, data, _request_envelope(number, method))
+class RequestEncoder:
+    """Turns the calls of a client that speaks `protocol` into frames."""
 
+    def __init__(self, protocol: int):
+        self._protocol = protocol
 
-def prepare_request(method: str, data: Any, meta: dict[str, Any] | None) -> tuple[list[codec.Buffer], Any]:
-    """Frames of a request to be sent again and again, and its data: what is written to its arrays is in the frames."""
-    frames, (_, data) = _encode(meta, data, _request_envelope(0, method), codec.prepare)
-    return frames, data
+    def encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[codec.Buffer]:
+        """Frames of a request."""
+        return _checked(_encode(meta, data, self._envelope(number, method)))
 
+    def prepare(
+        self, method: str, data: Any, meta: dict[str, Any] | None
+    ) -> tuple[Callable[[int], list[codec.Buffer]], Any]:
+        """Frames that are sent again and again, and the data over their memory: what is written to it is sent."""
+        frames, (_, data) = _encode(meta, data, self._envelope(0, method), codec.prepare)
+        return functools.partial(_with_number, _checked(frames)), data
 
-def set_number(frames: list[codec.Buffer], number: int) -> None:
-    """Makes a request that was prepared the call of this number."""
-    _NUMBER.pack_into(frames[0], _ENVELOPE.size - _NUMBER.size, number)
+    def _envelope(self, number: int, method: str) -> bytes:
+        name = method.encode()
+        return _ENVELOPE.pack(VERSION, REQUEST, self._protocol, len(name), number) + name
 
 
 def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
@@ -36,18 +45,18 @@ def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
     if isinstance(answer, Failure):
         kind = REFUSAL if answer.is_refusal else ERROR
         fields = (answer.role, answer.method, answer.summary, answer.traceback)
-        return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, number))
+        return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, 0, number))
     meta, data = (answer.meta, answer.data) if isinstance(answer, Reply) else (None, answer)
-    return _encode(meta, data, _ENVELOPE.pack(VERSION, REPLY, 0, number))
+    return _encode(meta, data, _ENVELOPE.pack(VERSION, REPLY, 0, 0, number))
 
 
-def read_envelope(frame: codec.Buffer) -> tuple[int, int, int, str, int]:
-    """Version, kind, number, method and size of the envelope; raises `BadRequest` where there is none."""
+def read_envelope(frame: codec.Buffer) -> tuple[int, int, int, int, str, int]:
+    """Version, kind, protocol, number, method and size of the envelope; raises `BadRequest` where there is none."""
     try:
-        version, kind, length, number = _ENVELOPE.unpack_from(frame)
+        version, kind, protocol, length, number = _ENVELOPE.unpack_from(frame)
         size = _ENVELOPE.size + length
         if size <= len(frame):
-            return version, kind, number, str(frame[_ENVELOPE.size : size], "utf-8"), size
+            return version, kind, protocol, number, str(frame[_ENVELOPE.size : size], "utf-8"), size
     except (struct.error, UnicodeDecodeError):
         pass
     raise BadRequest("the message does not start with an envelope")
@@ -62,19 +71,29 @@ def decode_payload(frames: list[codec.Buffer], max_bytes: int, start: int) -> tu
     return data, meta or {}
 
 
-def decode_answer(kind: int, frames: list[codec.Buffer], max_bytes: int, start: int) -> Reply | Failure:
-    """Inverse of `encode_answer`; raises `BadRequest` for anything else."""
+def read_answer(frames: list[codec.Buffer]) -> tuple[int, Reply | Failure | BadRequest]:
+    """The number of the call and what came of it, which for an answer that cannot be read is `BadRequest`."""
+    number = -1
+    try:
+        _, kind, _, number, _, start = read_envelope(memoryview(frames[0]))
+        return number, _decode_answer(kind, frames, start)
+    except BadRequest as error:
+        return number, error
+
+
+def _decode_answer(kind: int, frames: list[codec.Buffer], start: int) -> Reply | Failure:
     if kind == REPLY:
-        return Reply(*decode_payload(frames, max_bytes, start))
-    fields = codec.decode(frames, max_bytes, start)
+        return Reply(*decode_payload(frames, MAX_REPLY_BYTES, start))
+    fields = codec.decode(frames, MAX_REPLY_BYTES, start)
     if kind not in (REFUSAL, ERROR) or not isinstance(fields, list) or [*map(type, fields)] != [str] * 4:
         raise BadRequest("the answer is malformed")
     return Failure(*fields, is_refusal=kind == REFUSAL)
 
 
-def _request_envelope(number: int, method: str) -> bytes:
-    name = method.encode()
-    return _ENVELOPE.pack(VERSION, REQUEST, len(name), number) + name
+def _with_number(frames: list[codec.Buffer], number: int) -> list[codec.Buffer]:
+    """Makes a request that was prepared the call of this number."""
+    _NUMBER.pack_into(frames[0], _ENVELOPE.size - _NUMBER.size, number)
+    return frames
 
 
 def _encode(meta: dict[str, Any] | None, data: Any, envelope: bytes, encode: Callable = codec.encode) -> Any:
@@ -84,3 +103,9 @@ def _encode(meta: dict[str, Any] | None, data: Any, envelope: bytes, encode: Cal
         codec.encode(data)  # for an error that has the key path as the caller knows it
         codec.encode({"meta": meta})
         raise
+
+
+def _checked(frames: list[codec.Buffer]) -> list[codec.Buffer]:
+    if (size := sum(map(len, frames))) > codec.MAX_BYTES:
+        raise BadRequest(f"a message of {size} bytes is above the limit of {codec.MAX_BYTES}")
+    return frames

@@ -1,4 +1,4 @@
-"""Addresses as users write them (`ipc:/path`, `host:port`, `port`), and what each engine makes of them."""
+"""What is made of addresses: the engine that serves one, `{auto}` filled in, and private directories for sockets."""
 
 import contextlib
 import errno
@@ -9,27 +9,36 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
+from dreamfleet.base.addresses import Address, is_ipc, join_host
 from dreamfleet.errors import ConfigError
 
-_AUTO = "{auto}"
 _PREFIX = "dreamfleet-"
 _SOCKET, _LOCK = "s", "lock"  # in a directory of ours; the lock is held by the process that made it
-_IPC_LIMIT = 107  # bytes that a unix socket address holds
+_TRANSPORTS = ("auto", "zmq", "portal")
+
+
+def choose_engine(addr: Address, transport: str) -> str:
+    """The engine for an address: local, zmq or portal; with `auto`, unix sockets are local and the rest is zmq."""
+    if transport not in _TRANSPORTS:
+        raise ConfigError("transport", transport, "is not known", f"use {', '.join(_TRANSPORTS[:-1])} or portal")
+    if transport == "auto":
+        return "local" if addr.is_ipc else "zmq"
+    if addr.is_ipc and not addr.is_auto:
+        reason = f"is a unix socket, which transport {transport!r} lacks"
+        raise ConfigError("addr", addr.text, reason, "use localhost:{auto}, or transport auto")
+    return transport
 
 
 def resolve_addr(addr: str | int, transport: str) -> str:
     """Replaces `{auto}` by a socket in a fresh directory that only this user can enter, or by a free port."""
-    addr = str(addr)
-    if _AUTO not in addr:
-        return addr
-    if addr == f"ipc:{_AUTO}" and transport in ("auto", "zmq"):
-        return check_ipc(f"ipc:{_make_directory()}/{_SOCKET}")
-    if addr == f"ipc:{_AUTO}":
-        addr = f"localhost:{_AUTO}"
-    host, _, port = addr.rpartition(":")
-    if addr.startswith("ipc:") or port != _AUTO:
-        raise ConfigError("addr", addr, "has {auto} in an unknown place", "use ipc:{auto} or host:{auto}")
-    return f"{host or 'localhost'}:{_free_port(bind_host(host))}"
+    parsed = Address.parse(addr)
+    engine = choose_engine(parsed, transport)
+    if not parsed.is_auto:
+        return parsed.text
+    if engine == "local":
+        return Address.parse(f"ipc:{_make_directory()}/{_SOCKET}").text
+    host = parsed.host or "localhost"  # also in the place of `ipc:{auto}`
+    return join_host(host, _free_port(listen_host(host)))
 
 
 def remove_addr(addr: str) -> None:
@@ -43,35 +52,11 @@ def remove_addr(addr: str) -> None:
             lock.close()
 
 
-def is_ipc(addr: str) -> bool:
-    return addr.startswith("ipc:")
-
-
-def check_ipc(addr: str) -> str:
-    """Returns an `ipc:` address unchanged if the operating system can hold it."""
-    path = addr.removeprefix("ipc:")
-    if not path.startswith("/"):
-        raise ConfigError("addr", addr, "is not an absolute path", "use ipc:/path, or ipc:{auto} for a private one")
-    if len(path.encode()) > _IPC_LIMIT:
-        raise ConfigError(
-            "addr", addr, f"is longer than {_IPC_LIMIT} bytes", "choose a shorter path, or a shorter TMPDIR"
-        )
-    return addr
-
-
-def split_host(addr: str) -> tuple[str, int]:
-    """Host ("" where none is named) and port of a TCP address."""
-    host, _, port = addr.rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ConfigError("addr", addr, "has no port", "use ipc:/path, host:port, or a port")
-    return host, int(port)
-
-
-def bind_host(host: str) -> str:
+def listen_host(host: str) -> str:
     """The interface to listen on: loopback unless another one is named."""
     host = connect_host(host)
     try:
-        return socket.gethostbyname(host) if host[0] != "[" else host
+        return host if ":" in host else socket.gethostbyname(host)
     except OSError:
         raise ConfigError(
             "addr", host, "is not a host that can be listened on", "use an address of this host"
@@ -80,10 +65,6 @@ def bind_host(host: str) -> str:
 
 def connect_host(host: str) -> str:
     return "127.0.0.1" if host in ("", "localhost") else host
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("", "localhost", "[::1]") or host.startswith("127.")
 
 
 def remove_stale_socket(addr: str) -> None:
@@ -100,17 +81,17 @@ def remove_stale_socket(addr: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
         else:
-            raise in_use(addr)
+            raise _in_use(addr)
 
 
 def cannot_listen(addr: str, error: Any) -> ConfigError:
     """What to raise where an address cannot be bound, for an error with an `errno`."""
     if error.errno == errno.EADDRINUSE:
-        return in_use(addr)
+        return _in_use(addr)
     return ConfigError("addr", addr, f"cannot be listened on ({error})", "use an address of this host")
 
 
-def in_use(addr: str) -> ConfigError:
+def _in_use(addr: str) -> ConfigError:
     return ConfigError("addr", addr, "is in use", "stop the other process, or use {auto} for a free address")
 
 
@@ -140,5 +121,5 @@ def _remove_abandoned(lock: Path) -> None:
 def _free_port(host: str) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.bind((host.strip("[]"), 0))
+        probe.bind((host, 0))
         return probe.getsockname()[1]

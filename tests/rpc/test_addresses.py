@@ -15,7 +15,7 @@ from dreamfleet.rpc.keys import load_key
 
 
 def test_automatic_ipc_addresses_are_private_and_differ():
-    one, other = (rpc.resolve_addr("ipc:{auto}", "zmq") for _ in range(2))
+    one, other = (rpc.resolve_addr("ipc:{auto}", "auto") for _ in range(2))
     assert one != other
     directory = Path(one.removeprefix("ipc:")).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -28,12 +28,12 @@ def test_automatic_ipc_addresses_are_private_and_differ():
 def test_directories_of_processes_that_were_killed_are_removed(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    script = "import os, dreamfleet.rpc as rpc; print(rpc.resolve_addr('ipc:{auto}', 'zmq'), flush=True); input()"
+    script = "import os, dreamfleet.rpc as rpc; print(rpc.resolve_addr('ipc:{auto}', 'auto'), flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as process:
         assert process.stdout
         other = Path(process.stdout.readline().strip().removeprefix("ipc:")).parent
-        own = [rpc.resolve_addr("ipc:{auto}", "zmq") for _ in range(2)]
+        own = [rpc.resolve_addr("ipc:{auto}", "auto") for _ in range(2)]
         assert other.parent == tmp_path and len(list(tmp_path.iterdir())) == 3, "all of them are in use"
         process.kill()
     assert other.exists()
@@ -41,7 +41,7 @@ def test_directories_of_processes_that_were_killed_are_removed(monkeypatch, tmp_
     users.mkdir()
     for name in ("lock", "diary"):
         (users / name).touch()
-    own.append(rpc.resolve_addr("ipc:{auto}", "zmq"))
+    own.append(rpc.resolve_addr("ipc:{auto}", "auto"))
     assert not other.exists() and len(list(tmp_path.iterdir())) == 4
     for addr in own:
         rpc.remove_addr(addr)
@@ -49,7 +49,14 @@ def test_directories_of_processes_that_were_killed_are_removed(monkeypatch, tmp_
 
 
 @pytest.mark.parametrize(
-    ("addr", "transport"), [("localhost:{auto}", "zmq"), ("localhost:{auto}", "portal"), ("ipc:{auto}", "portal")]
+    ("addr", "transport"),
+    [
+        ("localhost:{auto}", "auto"),
+        ("localhost:{auto}", "zmq"),
+        ("ipc:{auto}", "zmq"),
+        ("localhost:{auto}", "portal"),
+        ("ipc:{auto}", "portal"),
+    ],
 )
 def test_automatic_ports_are_free(addr, transport):
     host, _, port = rpc.resolve_addr(addr, transport).rpartition(":")
@@ -61,7 +68,7 @@ def test_automatic_ports_are_free(addr, transport):
 def test_other_addresses_stay_as_they_are():
     assert rpc.resolve_addr("host:1234", "zmq") == "host:1234"
     assert rpc.resolve_addr(1234, "zmq") == "1234"
-    assert rpc.resolve_addr("ipc:/run/x", "zmq") == "ipc:/run/x"
+    assert rpc.resolve_addr("ipc:/run/x", "auto") == "ipc:/run/x"
 
 
 def test_only_own_directories_are_removed(tmp_path):
@@ -79,14 +86,45 @@ def test_impossible_addresses_are_refused(addr):
 
 def test_auto_in_an_unknown_place_is_refused():
     with pytest.raises(ConfigError, match="addr="):
-        rpc.resolve_addr("ipc:/tmp/{auto}", "zmq")
+        rpc.resolve_addr("ipc:/tmp/{auto}", "auto")
 
 
-def test_unknown_transports_are_refused():
-    with pytest.raises(ConfigError, match="transport='carrier pigeon'"):
-        rpc.make_server("ipc:/tmp/x", "server", transport="carrier pigeon")
-    with pytest.raises(ConfigError, match="transport='carrier pigeon'"):
-        rpc.make_client("ipc:/tmp/x", "client", peer="server", transport="carrier pigeon")
+WAYS = [
+    lambda addr, transport: rpc.resolve_addr(addr, transport),
+    lambda addr, transport: rpc.make_server(addr, "server", transport=transport),
+    lambda addr, transport: rpc.make_client(addr, "client", peer="server", transport=transport),
+]
+
+
+@pytest.mark.parametrize("use", WAYS)
+def test_unknown_transports_are_refused_with_those_that_exist(use):
+    with pytest.raises(ConfigError, match="transport='carrier pigeon' is not known; use auto, zmq or portal"):
+        use("ipc:/tmp/x", "carrier pigeon")
+
+
+@pytest.mark.parametrize("use", WAYS)
+@pytest.mark.parametrize("transport", ["zmq", "portal"])
+def test_only_auto_has_unix_sockets(use, transport):
+    remedy = r"use localhost:\{auto\}, or transport auto"
+    with pytest.raises(
+        ConfigError, match=f"addr='ipc:/tmp/x' is a unix socket, which transport '{transport}'.*{remedy}"
+    ):
+        use("ipc:/tmp/x", transport)
+
+
+@pytest.mark.parametrize("transport", ["auto", "zmq", "portal"])
+def test_ipv6_addresses(transport, tmp_path):
+    try:
+        addr = rpc.resolve_addr("[::1]:{auto}", transport)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert addr.startswith("[::1]:")
+    rpc.make_key(tmp_path / "run.key")
+    options = {"transport": transport, "key_file": tmp_path / "run.key"}
+    server = rpc.make_server(addr, "server", **options)
+    server.bind("echo", lambda data: data)
+    with server, rpc.make_client(addr, "client", peer="server", **options) as client:
+        assert client.call("echo", {"a": "b"}).result(20) == {"a": "b"}
 
 
 def test_a_key_is_made_once_and_only_for_its_user(tmp_path):

@@ -1,4 +1,4 @@
-"""A server in a process of its own, which tests kill: `python rpc_server_process.py ADDR TRANSPORT KEY_FILE`."""
+"""A server in a process of its own, which tests kill: `python server_process.py ADDR TRANSPORT KEY_FILE`."""
 
 import os
 import sys

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from dreamfleet.errors import RpcError
+from dreamfleet.errors import BadRequest, RpcError
 from dreamfleet.rpc import codec
 from dreamfleet.rpc.messages import Failure
 
 META = "_meta"
 _NONE = "_none"  # in the metadata of a message whose data is None, because something has to carry the metadata
+_PROTOCOL = "_protocol"  # in the metadata of a request: the version that its caller speaks
 _SEPARATOR = "\n--- traceback ---\n"
 _ERROR = re.compile(r"\[(refused|failed) ([^\s.]*)\.(\S*)\] (.*)", re.DOTALL)
 
@@ -63,6 +64,20 @@ def split_meta(data: Any) -> tuple[Any, dict[str, Any] | None]:
     meta = data.pop(META)
     is_none = meta.pop(_NONE, None) is not None
     return None if is_none else data, meta
+
+
+def with_protocol(meta: dict[str, Any] | None, protocol: int) -> dict[str, Any]:
+    """Metadata of a request that also says which version of the protocol its caller speaks."""
+    return {**(meta or {}), _PROTOCOL: protocol}
+
+
+def take_protocol(meta: dict[str, Any]) -> int | None:
+    """Takes the version of the protocol out of metadata; None where the caller, which need not be ours, names none."""
+    protocol = meta.pop(_PROTOCOL, None)
+    try:
+        return None if protocol is None else int(protocol)
+    except (TypeError, ValueError, OverflowError):
+        raise BadRequest("the version of the protocol is not a number") from None
 
 
 def failure_to_text(failure: Failure) -> str:

@@ -50,12 +50,12 @@ class Link:
 
 
 def make_link(kind: str, tmp_path: Path, stack: contextlib.ExitStack) -> Link:
-    transport = kind.partition("-")[0]
-    auto = "localhost:{auto}" if kind == "zmq-tcp" else "ipc:{auto}"
-    addr = rpc.resolve_addr(auto, transport)
+    """`kind` is local, local-inline, zmq or portal; what is local is what `auto` makes of `ipc:{auto}`."""
+    transport = "auto" if kind.startswith("local") else kind
+    addr = rpc.resolve_addr("ipc:{auto}", transport)
     stack.callback(rpc.remove_addr, addr)
     key_file = None
-    if kind == "zmq-tcp":
+    if kind == "zmq":
         key_file = tmp_path / "run.key"
         rpc.make_key(key_file)
-    return Link(transport, addr, key_file, kind != "zmq-inline", stack)
+    return Link(transport, addr, key_file, kind != "local-inline", stack)

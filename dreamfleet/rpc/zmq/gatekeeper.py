@@ -8,21 +8,28 @@ import threading
 import zmq
 from zmq.utils import z85
 
-from dreamfleet.rpc import zmq_socket
 from dreamfleet.rpc.keys import KeyPair
 from dreamfleet.rpc.limited_log import LimitedLog
-from dreamfleet.rpc.server import MAX_CONNECTIONS
+from dreamfleet.rpc.zmq import sockets
 
-_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq_socket.HANDSHAKE_FAILED
+_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | sockets.HANDSHAKE_FAILED
 
 
 class Gatekeeper:
     """Admits only holders of the key, and no more connections than it can watch over; ends with its context."""
 
-    def __init__(self, context: zmq.Context, server: zmq.Socket, key: KeyPair, log: LimitedLog, name: str):
-        self._key, self._log = key, log
+    def __init__(
+        self,
+        context: zmq.Context,
+        server: zmq.Socket,
+        key: KeyPair,
+        log: LimitedLog,
+        name: str,
+        max_connections: int,
+    ):
+        self._key, self._log, self._max_connections = key, log, max_connections
         self._connections: set[int] = set()  # descriptors
-        self._monitor = zmq_socket.make_monitor(context, server, _EVENTS)
+        self._monitor = sockets.make_monitor(context, server, _EVENTS)
         self._zap = context.socket(zmq.REP)
         self._zap.linger = 0
         self._zap.bind("inproc://zeromq.zap.01")  # where the library asks about every peer with a key
@@ -41,7 +48,7 @@ class Gatekeeper:
                 if self._zap in ready:
                     self._answer()
                 if self._monitor in ready:
-                    self._handle(*zmq_socket.read_event(self._monitor))
+                    self._handle(*sockets.read_event(self._monitor))
         except zmq.ContextTerminated:
             pass
         finally:
@@ -49,12 +56,12 @@ class Gatekeeper:
             self._monitor.close()
 
     def _handle(self, event: int, fd: int) -> None:
-        if event == zmq.EVENT_ACCEPTED and len(self._connections) >= MAX_CONNECTIONS:
-            self._log.warning("crowd", f"refused a connection, as there are {MAX_CONNECTIONS} already")
+        if event == zmq.EVENT_ACCEPTED and len(self._connections) >= self._max_connections:
+            self._log.warning("crowd", f"refused a connection, as there are {self._max_connections} already")
             _hang_up(fd)
         elif event == zmq.EVENT_ACCEPTED:
             self._connections.add(fd)
-        elif event & zmq_socket.HANDSHAKE_FAILED:
+        elif event & sockets.HANDSHAKE_FAILED:
             self._log.warning("handshake", "refused a connection without our protocol or key")
         else:
             self._connections.discard(fd)

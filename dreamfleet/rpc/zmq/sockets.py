@@ -13,8 +13,10 @@ from typing import cast
 import zmq
 from zmq.backend import Socket as BareSocket
 
-from dreamfleet.rpc import address, codec
-from dreamfleet.rpc.wakeup import Wakeup
+from dreamfleet.base.addresses import Address, join_host
+from dreamfleet.rpc import codec
+from dreamfleet.rpc.addresses import connect_host, listen_host
+from dreamfleet.rpc.io_thread import Wakeup
 
 HANDSHAKE_FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -40,10 +42,10 @@ def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
     return socket
 
 
-def make_endpoint(addr: str, *, is_server: bool) -> str:
+def make_endpoint(addr: Address, *, is_server: bool) -> str:
     """What ZeroMQ calls the address."""
-    host, port = address.split_host(addr)
-    return f"tcp://{address.bind_host(host) if is_server else address.connect_host(host)}:{port}"
+    host = listen_host(addr.host) if is_server else connect_host(addr.host)
+    return f"tcp://{join_host(host, addr.port)}"
 
 
 def make_monitor(context: zmq.Context, socket: zmq.Socket, events: int) -> zmq.Socket:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import BadRequest, Closed, DeadlineExceeded, Disconnected, RemoteError
-from tests.rpc.rpc_links import WAIT_S, wait_until
+from tests.rpc.links import WAIT_S, wait_until
 
 
 def make_data():

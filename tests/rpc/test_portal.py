@@ -12,13 +12,13 @@ import pytest
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError
-from tests.rpc.rpc_links import WAIT_S, make_link
+from tests.rpc.links import WAIT_S, make_link
 
 
 @pytest.fixture
 def portal():
     before = multiprocessing.get_start_method(allow_none=True)
-    from dreamfleet.rpc.portal_guard import portal
+    from dreamfleet.rpc.portal.guard import portal
 
     assert multiprocessing.get_start_method(allow_none=True) == before
     return portal

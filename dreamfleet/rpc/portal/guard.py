@@ -13,7 +13,6 @@ from typing import Any
 import msgpack
 
 from dreamfleet.errors import BadRequest
-from dreamfleet.rpc.server import MAX_CONNECTIONS
 
 _start_method = multiprocessing.get_start_method(allow_none=True)
 import portal  # noqa: E402
@@ -62,6 +61,7 @@ class ServerSocket(portal.ServerSocket):
     """Closes only the connection that misbehaves; passes on only requests that can be decoded."""
 
     max_bytes: int
+    max_connections: int
     on_refusal: Callable[[Any, bytes, str, str], None]  # peer, number of the request, method, reason
     on_bytes: Callable[[int, int], None]  # in, out
 
@@ -100,15 +100,23 @@ class ServerSocket(portal.ServerSocket):
 
     def _accept(self, sock: Any) -> None:
         with contextlib.suppress(OSError):  # the peer was gone before it was accepted
-            if len(self.conns) >= MAX_CONNECTIONS:
+            if len(self.conns) >= self.max_connections:
                 sock.accept()[0].close()
             else:
                 super()._accept(sock)
 
 
-def guard(socket: Any, max_bytes: int, on_refusal: Callable[..., None], on_bytes: Callable[..., None]) -> None:
+def guard(
+    socket: Any,
+    *,
+    max_bytes: int,
+    max_connections: int,
+    on_refusal: Callable[..., None],
+    on_bytes: Callable[..., None],
+) -> None:
     """Turns the socket that a `portal.Server` has made for itself into a `ServerSocket`."""
-    socket.max_bytes, socket.on_refusal, socket.on_bytes = max_bytes, on_refusal, on_bytes
+    socket.max_bytes, socket.max_connections = max_bytes, max_connections
+    socket.on_refusal, socket.on_bytes = on_refusal, on_bytes
     socket.__class__ = ServerSocket
 
 

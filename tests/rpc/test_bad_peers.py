@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from dreamfleet import rpc
 from dreamfleet.errors import DeadlineExceeded
-from dreamfleet.rpc import portal_guard, wire, zmq_gatekeeper
-from tests.rpc.rpc_links import WAIT_S, make_link, wait_until
+from dreamfleet.rpc import wire
+from dreamfleet.rpc.messages import Failure
+from tests.rpc.links import WAIT_S, make_link, wait_until
+from tests.rpc.raw_peers import GREETING, connect_peer
 
 rng = np.random.default_rng(0)
 
@@ -39,7 +41,7 @@ def read_to_end(raw):
 def test_garbage_on_the_socket_while_an_honest_client_works(threaded_link):
     threaded_link.serve(echo=lambda data: data)
     client = threaded_link.make_client()
-    greetings = [b"", b"\xff" + bytes(8) + b"\x7f", b"portal_handshake"]
+    greetings = [b"", GREETING, b"\xff" + bytes(8) + b"\x7f", b"portal_handshake"]
     for greeting in greetings:
         for size in (0, 1, 64, 100_000):
             with connect_raw(threaded_link) as raw, contextlib.suppress(OSError):
@@ -50,13 +52,13 @@ def test_garbage_on_the_socket_while_an_honest_client_works(threaded_link):
     assert client.connections == 1
 
 
-@pytest.mark.parametrize("kind", ["zmq-tcp", "portal"])
-def test_connections_that_prove_nothing_are_limited(kind, tmp_path, monkeypatch):
-    for module in (zmq_gatekeeper, portal_guard):
-        monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
+@pytest.mark.parametrize("kind", ["zmq", "portal"])
+def test_connections_that_prove_nothing_are_limited(kind, tmp_path):
     with contextlib.ExitStack() as stack:
         link = make_link(kind, tmp_path, stack)
-        link.serve(echo=lambda data: data)
+        server = link.make_server(max_connections=4)
+        server.bind("echo", lambda data: data)
+        server.start()
         client = link.make_client()
         assert client.call("echo", {}).result(WAIT_S) == {}
         silent = [stack.enter_context(connect_raw(link)) for _ in range(3)]
@@ -70,30 +72,22 @@ def test_connections_that_prove_nothing_are_limited(kind, tmp_path, monkeypatch)
         assert link.make_client().call("echo", {}).result(WAIT_S) == {}, "there is room again"
 
 
-@pytest.fixture
-def dealer(tmp_path):
-    """A server over `ipc:`, an honest client, and a socket that can send it any frames."""
-    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
-    server = rpc.make_server(addr, "server", max_message_bytes=1 << 20)
-    server.bind("echo", lambda data: data)
-    context = zmq.Context()
-    raw = context.socket(zmq.DEALER)
-    raw.connect(f"ipc://{addr.removeprefix('ipc:')}")
-    with server, rpc.make_client(addr, "client", peer="server") as client:
-        yield raw, client, server
-        context.destroy(0)
-    rpc.remove_addr(addr)
+@pytest.fixture(params=["local", "zmq"])
+def peer(request, tmp_path):
+    """A server, an honest client, and a peer that can send any frames."""
+    with contextlib.ExitStack() as stack:
+        link = make_link(request.param, tmp_path, stack)
+        server = link.make_server(max_message_bytes=1 << 20)
+        server.bind("echo", lambda data: data)
+        server.start()
+        raw = connect_peer(link.addr, link.key_file)
+        stack.callback(raw.close)
+        yield raw, link.make_client(), server
 
 
-def answer_of(raw):
-    assert raw.poll(1000 * WAIT_S)
-    frames = raw.recv_multipart()
-    _, kind, number, _, start = wire.read_envelope(frames[0])
-    return number, wire.decode_answer(kind, frames, 1 << 20, start)
-
-
-def envelope(version=wire.VERSION, kind=wire.REQUEST, method=b"echo", number=7, length=None):
-    return struct.pack("<BBHQ", version, kind, len(method) if length is None else length, number) + method
+def envelope(version=wire.VERSION, kind=wire.REQUEST, protocol=1, method=b"echo", number=7, length=None):
+    length = len(method) if length is None else length
+    return struct.pack("<BBBHQ", version, kind, protocol, length, number) + method
 
 
 @pytest.mark.parametrize(
@@ -101,9 +95,10 @@ def envelope(version=wire.VERSION, kind=wire.REQUEST, method=b"echo", number=7, 
     [
         ([b""], 0, "does not start with an envelope"),
         ([b"garbage"], 0, "does not start with an envelope"),
-        ([b"\x00" * 30], 0, "protocol 0 is not the protocol 1"),
-        ([envelope(version=9)], 7, "protocol 9 is not the protocol 1"),
-        ([envelope(kind=wire.REPLY)], 7, "protocol"),
+        ([b"\x00" * 30], 0, "speaks wire format 0, this server speaks wire format"),
+        ([envelope(version=9)], 7, "speaks wire format 9, this server speaks wire format"),
+        ([envelope(protocol=9)], 7, "speaks protocol 9, this server speaks protocol 1: install the same version"),
+        ([envelope(kind=wire.REPLY)], 7, "not a request"),
         ([envelope(method=b"\xff\xfe")], 0, "does not start with an envelope"),
         ([envelope(method=b"nope")], 7, "there is no such method"),
         ([envelope()], 7, "malformed message"),
@@ -114,12 +109,12 @@ def envelope(version=wire.VERSION, kind=wire.REQUEST, method=b"echo", number=7, 
         ([envelope(), bytes(2 << 20)], 7, "above the limit"),
     ],
 )
-def test_bad_frames_get_an_error_answer(dealer, frames, number, reason):
-    raw, client, server = dealer
-    raw.send_multipart(frames)
-    answered, failure = answer_of(raw)
+def test_bad_frames_get_an_error_answer(peer, frames, number, reason):
+    raw, client, server = peer
+    raw.send(frames)
+    answered, failure = wire.read_answer(raw.receive())
     assert answered == number
-    assert failure.is_refusal
+    assert isinstance(failure, Failure) and failure.is_refusal
     assert reason in failure.summary
     assert client.call("echo", 1).result(WAIT_S) == 1
     assert server.stats()["bad_requests"] == 1
@@ -129,24 +124,19 @@ def test_bad_frames_get_an_error_answer(dealer, frames, number, reason):
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.booleans())
 def test_random_frames_never_stop_the_server(fuzzed, frames, has_envelope):
     raw, client = fuzzed
-    raw.send_multipart([envelope() + frames[0], *frames[1:]] if has_envelope else frames)
-    assert raw.poll(1000 * WAIT_S)
-    raw.recv_multipart()
+    raw.send([envelope() + frames[0], *frames[1:]] if has_envelope else frames)
+    raw.receive()
     assert client.call("echo", 1).result(WAIT_S) == 1
 
 
-@pytest.fixture(scope="module")
-def fuzzed():
-    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
-    server = rpc.make_server(addr, "server")
-    server.bind("echo", lambda data: data)
-    context = zmq.Context()
-    raw = context.socket(zmq.DEALER)
-    raw.connect(f"ipc://{addr.removeprefix('ipc:')}")
-    with server, rpc.make_client(addr, "client", peer="server", threaded=False) as client:
-        yield raw, client
-        context.destroy(0)
-    rpc.remove_addr(addr)
+@pytest.fixture(scope="module", params=["local-inline", "zmq"])
+def fuzzed(request, tmp_path_factory):
+    with contextlib.ExitStack() as stack:
+        link = make_link(request.param, tmp_path_factory.mktemp("fuzzed"), stack)
+        link.serve(echo=lambda data: data)
+        raw = connect_peer(link.addr, link.key_file)
+        stack.callback(raw.close)
+        yield raw, link.make_client()
 
 
 def test_answers_to_clients_that_vanished_are_dropped(threaded_link):
@@ -203,13 +193,13 @@ def test_neither_plain_peers_nor_those_that_know_only_the_public_key_are_let_in(
         raw.curve_publickey, raw.curve_secretkey = zmq.curve_keypair()
         raw.curve_serverkey = key_file.read_bytes().split()[0]
     raw.connect(f"tcp://127.0.0.1:{addr.rpartition(':')[2]}")
-    raw.send(wire.encode_request(1, "echo", 1, None)[0])
+    raw.send(wire.RequestEncoder(1).encode(1, "echo", 1, None)[0])
     assert not raw.poll(300)
     assert seen == []
     context.destroy(0)
 
 
-@pytest.mark.parametrize("kind", ["zmq-tcp", "portal"])
+@pytest.mark.parametrize("kind", ["zmq", "portal"])
 def test_only_loopback_is_bound(kind, tmp_path):
     with contextlib.ExitStack() as stack:
         link = make_link(kind, tmp_path, stack)

@@ -9,7 +9,7 @@ import pytest
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import BadRequest, Disconnected, RemoteError
-from tests.rpc.rpc_links import WAIT_S, wait_until
+from tests.rpc.links import WAIT_S, wait_until
 
 NEVER_MS = 1e6
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import Disconnected
-from tests.rpc.rpc_links import WAIT_S
+from tests.rpc.links import WAIT_S
 
 pytestmark = pytest.mark.distributed
 
@@ -19,7 +19,7 @@ def spawn(link):
     """Starts a server process; returns when it listens."""
 
     def start():
-        script = str(Path(__file__).parent / "rpc_server_process.py")
+        script = str(Path(__file__).parent / "server_process.py")
         args = [sys.executable, script, link.addr, link.transport, str(link.key_file or "")]
         process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         link.stack.callback(end, process)
@@ -124,7 +124,7 @@ def test_the_owner_can_notice_a_reconnect(link, spawn):
     assert client.connections > 1
 
 
-@pytest.mark.parametrize("link", ["zmq-ipc", "zmq-tcp", "portal"], indirect=True)
+@pytest.mark.parametrize("link", ["local", "zmq", "portal"], indirect=True)
 def test_no_call_is_forgotten_while_the_server_dies_again_and_again(link, spawn):
     client, is_over, outcomes = link.make_client(), threading.Event(), []
 

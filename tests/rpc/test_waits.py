@@ -8,7 +8,7 @@ import pytest
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import Closed, DeadlineExceeded
-from tests.rpc.rpc_links import WAIT_S, wait_until
+from tests.rpc.links import WAIT_S, wait_until
 
 
 def test_a_blocked_method_does_not_block_another(threaded_link):

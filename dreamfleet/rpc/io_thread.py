@@ -1,0 +1,50 @@
+"""What the threads that move data need: a loop that survives errors, and a way to be woken."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+from dreamfleet.rpc.limited_log import LimitedLog
+
+
+def start_io_thread(
+    name: str, log: LimitedLog, is_over: Callable[[], bool], step: Callable[[], None], end: Callable[[], None]
+) -> threading.Thread:
+    """Calls `step` in a thread until `is_over`, then `end`; an error in a step is logged, and the next one follows."""
+
+    def run() -> None:
+        while not is_over():
+            try:
+                step()
+            except Exception as error:
+                log.error(f"io/{type(error).__name__}", f"error in the I/O thread: {error!r}")
+        end()
+
+    thread = threading.Thread(target=run, name=f"{name}-rpc-io", daemon=True)
+    thread.start()
+    return thread
+
+
+class Wakeup:
+    """An event file descriptor: `set` makes it readable until `clear`; `set` after `close` does nothing."""
+
+    def __init__(self):
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()  # a late `set` must not write to a descriptor that was given to somebody else
+        self._is_open = True
+
+    def set(self) -> None:
+        with self._lock:
+            if self._is_open:
+                os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                os.close(self.fd)

@@ -1,0 +1,1 @@
+"""The engine for one machine: plain frames of our wire format over unix sockets, moved by the threads that call."""
