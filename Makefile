@@ -1,6 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# The tests of a file share what they compile, so a file stays in one process; more processes only compile the same again.
+# Tests of one file share compiled programs, so each file stays in one process.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
 .PHONY: demo venv test test-all check lint types docs bench clean

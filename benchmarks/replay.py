@@ -243,7 +243,7 @@ def own_memory_mb() -> float:
 
 def measure_server(directory: Path, kind: str) -> float:
     """Batches per second that a learner in this process gets from a replay in another."""
-    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    addr = rpc.resolve_addr("ipc:{auto}", "auto")
     command = [sys.executable, "-m", "benchmarks.replay", "--serve", addr, str(directory / kind)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment())
     try:

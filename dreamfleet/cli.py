@@ -1,6 +1,6 @@
-"""The command `dreamfleet`: finds the sub-command, runs it, and turns errors into a line and an exit code.
+"""The command `dreamfleet`: runs a subcommand and turns errors into one line and an exit code.
 
-Exit codes: 0 done, 1 the run failed, 2 the user asked for something impossible, 130 stopped with Ctrl-C.
+Exit codes: 0 success, 1 the run failed, 2 invalid usage or configuration, 130 interrupted with Ctrl-C.
 """
 
 import argparse
@@ -14,26 +14,36 @@ from dreamfleet.errors import ConfigError, DreamfleetError, RunRefused
 
 # Name and summary; `dreamfleet.commands.NAME` is imported only when it is used, so that help is quick.
 COMMANDS = {
-    "train": "train an agent, or resume a training run",
-    "role": "join a running fleet from another machine",
-    "replay": "show what a replay holds, export or import its episodes",
-    "check-env": "step an environment and say what is wrong with it",
-    "eval": "let a trained agent play and say how well it does",
-    "record": "film a trained agent, and what its world model dreams",
-    "plot": "draw learning curves of one or several runs",
-    "export": "write the trained policy as files that need no dreamfleet",
+    "train": "train an agent or resume a run",
+    "role": "join a run from another machine",
+    "replay": "inspect a replay buffer, export or import episodes",
+    "check-env": "test an environment with random actions",
+    "eval": "evaluate a checkpoint",
+    "record": "record videos of episodes and open-loop predictions",
+    "plot": "plot learning curves",
+    "export": "export the policy for use without dreamfleet",
 }
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and which leaves `--KEY` words that it does not know alone."""
+    """An argument parser with one-line errors, which leaves unknown `--KEY` words alone."""
 
     def __init__(self, **kwargs):
-        # No abbreviations: --seed is an option of the config, not short for --seeds.
+        # No abbreviations: --seed is a config option, not short for --seeds.
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version, which is looked up only then: reading metadata takes time."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        import dreamfleet
+
+        print(f"dreamfleet {dreamfleet.__version__}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DreamfleetError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     except SystemExit as exit:  # argparse, after it printed help or an error
         return exit.code if isinstance(exit.code, int) else 1
@@ -56,9 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: list[str]) -> int:
     parser = Parser(
         prog="dreamfleet",
-        description="Train world-model agents with one process per role.",
+        description="Train world-model agents (DreamerV3) with one process per role.",
         epilog="example:\n  dreamfleet train --task gym_CartPole-v1 --steps 1e5",
     )
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND-NAME", required=True)
     module = None
     for name, summary in COMMANDS.items():
@@ -69,7 +80,7 @@ def _dispatch(argv: list[str]) -> int:
             argv = _with_dashes(argv, module.FLAGS)
     args, words = parser.parse_known_args(argv)
     if module is None:
-        parser.error(f"{argv[0]!r} stands before the command; write dreamfleet COMMAND first")
+        parser.error(f"{argv[0]!r} comes before the command; write dreamfleet COMMAND {argv[0]} ...")
     return module.run(args, words)
 
 

@@ -142,16 +142,22 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
         (["train", "--run.envs", "x"], "run.envs='x' is not a whole number"),
         (["train", "--replay.capacity", "5"], "replay.capacity=5 is below batch_size*length"),
         (["train", "--logdir", "/dev/null/x"], "logdir='/dev/null/x' cannot be written to"),
-        (["train", "--agent", "dreamfleet.nothing:Agent"], "the module dreamfleet.nothing, which is not found"),
-        (["train", "--agent", "nothing.at.all:Agent"], "the module nothing, which is not found"),
-        (["train", "--agent", "dreamfleet.errors.deeper:Agent"], "dreamfleet.errors.deeper, which is not found"),
-        (["train", "--task", "nothing:make"], "task='nothing:make' names the module nothing"),
+        (["train", "--agent", "dreamfleet.nothing:Agent"], "names module dreamfleet.nothing, which was not found"),
+        (["train", "--agent", "nothing.at.all:Agent"], "names module nothing, which was not found"),
+        (["train", "--agent", "dreamfleet.errors.deeper:Agent"], "dreamfleet.errors.deeper, which was not found"),
+        (["train", "--task", "nothing:make"], "task='nothing:make' names module nothing"),
         (["role"], "required: KIND"),
         (["role", "learner"], "'learner'"),
-        (["role", "env"], "addr-actor='ipc:{auto}' does not tell role env where the actor is; give it"),
-        (["role", "envs", "--addr-actor", "ipc:/tmp/a"], "addr-logger='ipc:{auto}' does not tell role envs"),
-        (["role", "replay"], "addr-replay='ipc:{auto}' does not tell"),
-        (["role", "logger", "--addr-logger", "localhost:{auto}"], "addr-logger='localhost:{auto}' does not tell"),
+        (["role", "env"], "addr-actor='ipc:{auto}' is not an address that role env can reach; set --addr-actor"),
+        (
+            ["role", "envs", "--addr-actor", "ipc:/tmp/a"],
+            "addr-logger='ipc:{auto}' is not an address that role envs can reach",
+        ),
+        (["role", "replay"], "addr-replay='ipc:{auto}' is not an address that role replay can reach"),
+        (
+            ["role", "logger", "--addr-logger", "localhost:{auto}"],
+            "addr-logger='localhost:{auto}' is not an address that role logger can reach",
+        ),
         (["role", "replay", "--addr-replay", "nonsense"], "run.replay_addr='nonsense' is not an address"),
         (["role", "replay", "--addr-replay", "ipc:/tmp/a", "--key", "nope"], "nope' is not a file; copy run.key"),
         (["role", "env", "--addr-actor", "ipc:/tmp/a", "--addr-logger", "ipc:/tmp/b", "--index", "-1"], "index=-1"),
@@ -185,7 +191,7 @@ def test_agent_beside_the_user_is_found_and_not_imported(launched, logdir, tmp_p
         (RunRefused("agent: a=1 is wrong"), 2, "error: agent: a=1 is wrong\n"),
         (CheckpointError("disk full"), 1, "error: disk full\n"),
         (ConfigError("run.x", 1, "is wrong", "mend it"), 2, "error: run.x=1 is wrong; mend it\n"),
-        (KeyboardInterrupt(), 130, "stopped\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_exit_codes(error, code, message, capsys, logdir, monkeypatch):
@@ -209,7 +215,7 @@ def test_role_joins_with_addresses_and_key(launched, logdir, tmp_path):
 
 
 def test_role_on_tcp_needs_a_key(refusal, free_addr):
-    assert f"run.key' is missing, and {free_addr} cannot" in refusal("role", "replay", "--addr-replay", free_addr)
+    assert f"run.key' is missing, but {free_addr} needs a key" in refusal("role", "replay", "--addr-replay", free_addr)
 
 
 def test_role_finds_the_key_in_its_logdir(launched, free_addr, tmp_path):

@@ -3,13 +3,18 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from dreamfleet.options.resume import CHANGEABLE
 
+from dreamfleet.cli import COMMANDS
 from dreamfleet.options.load import load_presets
 from tests.documented import DOCS, find_undocumented, read_names
 from tests.fleet import DEADLINE_S, read_jsonl
+
+ROOT = DOCS.parent
+PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 
 
 def test_every_preset_has_its_line():
@@ -21,11 +26,39 @@ def test_every_option_that_may_change_is_listed():
     assert set(CHANGEABLE) <= listed
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
-def test_links_lead_somewhere(page):
-    links = re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text())
-    missing = [link for link in links if "://" not in link and not (DOCS / link).exists()]
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_resolve(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not _resolves(ROOT / page, *link.partition("#")[::2])]
     assert not missing
+
+
+def _resolves(page: Path, target: str, anchor: str) -> bool:
+    path = page.parent / target if target else page
+    if not path.exists() or not anchor:
+        return path.exists()
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return anchor in {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_a_broken_link_is_found():
+    assert _resolves(ROOT / "README.md", "docs/api.md", "runs")
+    assert not _resolves(ROOT / "README.md", "docs/api.md", "walks")
+    assert not _resolves(ROOT / "README.md", "docs/apis.md", "")
+
+
+def test_shown_commands_exist():
+    text = "\n".join((ROOT / page).read_text() for page in PAGES)
+    shown = re.findall(r"^(?:[\w-]*\$ +)?dreamfleet ([a-z][\w-]*)(?= )", text, re.MULTILINE)
+    assert len(shown) > 20 and set(shown) <= set(COMMANDS)
+
+
+@pytest.mark.distributed
+def test_the_example_of_the_api_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "api.md").read_text(), re.DOTALL)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert result.returncode == 0 and result.stdout.endswith("True\n"), result.stdout + result.stderr
 
 
 @pytest.mark.distributed

@@ -187,7 +187,7 @@ def test_a_killed_launcher_is_a_failure(tmp_path):
     run = dreamfleet.train("dummy_vector", logdir=tmp_path, **SMALL)
     wait_step(tmp_path, 50)
     os.kill(int((tmp_path / "run.lock").read_text()), signal.SIGKILL)
-    with pytest.raises(RunFailed, match=r"killed by SIGKILL\nIts output is in .*launcher\.log"):
+    with pytest.raises(RunFailed, match=r"killed by SIGKILL\nLog file: .*launcher\.log"):
         run.wait(DEADLINE_S)
 
 

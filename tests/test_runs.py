@@ -89,7 +89,11 @@ def test_run_to_the_end_and_again(start, tmp_path):
     first = start("train", *SMALL, "--steps", 400, "--logdir", logdir)
     output = finish(first)
     assert first.returncode == 0, output
-    assert "new run" in output and "400" in output and re.search(r"\nreplay: 1,000 steps of \d+ bytes", output)
+    assert (
+        "new run" in output
+        and "400" in output
+        and re.search(r"\nreplay buffer: 1,000 steps, at least .+ \(\d+ bytes", output)
+    )
     assert elements.Config.load(logdir / "config.yaml").run.steps == 400
     assert Checkpoints(logdir).latest() is not None
     status = json.loads((logdir / "status.json").read_text())

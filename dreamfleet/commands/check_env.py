@@ -1,4 +1,4 @@
-"""`dreamfleet check-env`: steps an environment with random actions and says what would go wrong in training."""
+"""`dreamfleet check-env`: steps an environment with random actions and reports contract violations."""
 
 import argparse
 import contextlib
@@ -20,15 +20,15 @@ examples:
   dreamfleet check-env atari_pong --env.atari.size 64 --json
 
 Options are set as in `dreamfleet train`.
-Exit code: 0 nothing is wrong (there may be warnings), 1 something is, 2 there is no such task."""
+Exit code: 0 no errors (maybe warnings), 1 errors, 2 unknown task."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the task and how to report."""
     parser.usage = "dreamfleet check-env TASK [--steps N] [--json] [--preset NAME ...] [--KEY VALUE ...]"
     parser.epilog = EXAMPLES
-    parser.add_argument("task", metavar="TASK", help="what --task of train takes: SUITE_NAME or module:attr")
-    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="steps to take (default 1000)")
+    parser.add_argument("task", metavar="TASK", help="SUITE_NAME or module:attr, as in train --task")
+    parser.add_argument("--steps", type=int, default=1000, metavar="N", help="number of steps (default: 1000)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_preset(parser)
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Checks the environment in this process and prints the report."""
     if args.steps < 2:
-        raise ConfigError("steps", args.steps, "is too few to see anything", "give at least 2")
+        raise ConfigError("steps", args.steps, "is too small", "use at least 2")
     options = load_options([*words, "--task", args.task], args.preset, flags=FLAGS)
     from dreamfleet.envs import make_env
     from dreamfleet.envs.checker import check_env
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     check_modules(options, "task")
 
     make = functools.partial(_make_env, make_env, options.task, options.env)
-    # Environments print what they like; standard output is for the report.
+    # Environments may print; standard output is for the report.
     with contextlib.redirect_stdout(sys.stderr):
         report = check_env(make, args.steps, options.seed)
     print(json.dumps({"task": options.task, **report.as_dict()}, indent=2) if args.json else report)

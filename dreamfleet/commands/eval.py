@@ -1,4 +1,4 @@
-"""`dreamfleet eval`: lets a trained agent play and says how well it does, and how sure that is."""
+"""`dreamfleet eval`: evaluates a checkpoint and prints scores with bootstrap confidence intervals."""
 
 import argparse
 import contextlib
@@ -20,36 +20,37 @@ examples:
   dreamfleet eval ~/logdir/cartpole --checkpoint step-000000020000-0003 --dreamer.greedy_eval True
   dreamfleet eval ~/logdir/cartpole --task mine:HarderCartPole --seed 7
 
-The options are those of the run; --task and any other can be changed, as in `dreamfleet train`."""
+Uses the options of the run; --task and any other can be overridden as in `dreamfleet train`.
+IQM is the interquartile mean; intervals are 95% bootstrap CIs over episodes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the run and how to play."""
+    """Declares the run and the evaluation."""
     parser.usage = "dreamfleet eval LOGDIR [--episodes N] [--envs K] [--checkpoint PATH] [--json] [--KEY VALUE ...]"
     parser.epilog = EXAMPLES
     add_run_arguments(parser)
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="episodes to play (default 20)")
-    parser.add_argument("--envs", type=int, default=8, metavar="K", help="environments to play in (default 8)")
-    parser.add_argument("--json", action="store_true", help="print everything, also each score, as JSON")
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="evaluation episodes (default: 20)")
+    parser.add_argument("--envs", type=int, default=8, metavar="K", help="parallel environments (default: 8)")
+    parser.add_argument("--json", action="store_true", help="print all results, including per-episode scores, as JSON")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares LOGDIR and `--checkpoint`, which every command that uses a trained agent has."""
     parser.add_argument("logdir", metavar="LOGDIR", help="log directory of a run")
-    parser.add_argument("--checkpoint", metavar="PATH", help="checkpoint, by path or by its name (default: the newest)")
+    parser.add_argument("--checkpoint", metavar="PATH", help="checkpoint name or path (default: latest)")
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Plays in this process and prints the statistics."""
+    """Evaluates in this process and prints the statistics."""
     for key in ("episodes", "envs"):
         if getattr(args, key) < 1:
-            raise ConfigError(key, getattr(args, key), "is too few", "give at least 1")
+            raise ConfigError(key, getattr(args, key), "is too small", "use at least 1")
     from dreamfleet.launch.trained import load_run, make_eval_env, make_trained_agent
     from dreamfleet.results.rollout import Rollout, play
 
     saved = load_run(args.logdir, words, args.checkpoint, FLAGS)
     check_modules(saved.options, "agent", "task")
-    # Environments print what they like; standard output is for the result.
+    # Environments may print; standard output is for the result.
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
         with Rollout(agent, make_eval_env(saved.options), min(args.envs, args.episodes)) as rollout:
@@ -94,11 +95,11 @@ def _result(saved: Any, played: list) -> dict[str, Any]:
 def _format(result: dict[str, Any]) -> str:
     lines = [
         f"{result['task']} | {result['episodes']} episodes | step {result['step']:,} ({result['checkpoint']})",
-        f"{'score':<8}{'value':>10}   95 % interval",
+        f"{'score':<8}{'value':>10}   95% CI (bootstrap)",
     ]
     for name, title in (("mean", "mean"), ("median", "median"), ("iqm", "IQM")):
         estimate = result[name]
-        lines.append(f"{title:<8}{estimate['value']:>10,.2f}   {estimate['low']:,.2f} to {estimate['high']:,.2f}")
-    spread = f"standard deviation {result['std']:,.2f}, mean length {result['length']:,.1f}"
-    lines.append(f"scores from {result['min']:,.2f} to {result['max']:,.2f}, {spread}")
+        lines.append(f"{title:<8}{estimate['value']:>10,.2f}   [{estimate['low']:,.2f}, {estimate['high']:,.2f}]")
+    spread = f"min {result['min']:,.2f}, max {result['max']:,.2f}, std {result['std']:,.2f}"
+    lines.append(f"{spread}, mean episode length {result['length']:,.1f}")
     return "\n".join(lines)

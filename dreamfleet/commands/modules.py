@@ -1,4 +1,4 @@
-"""Looks for the modules and packages that options name, without importing them (that may be slow or need a GPU)."""
+"""Finds the modules and packages that options name without importing them, which may be slow or need a GPU."""
 
 import importlib.machinery
 import importlib.util
@@ -12,7 +12,7 @@ from dreamfleet.options import Options
 
 
 def check_modules(options: Options, *keys: str) -> None:
-    """Raises ConfigError if one of `keys` names a module that is not found, or a suite or writer whose package is not.
+    """Raises ConfigError if one of `keys` names a module that is not found, or a suite whose package is not.
 
     The working directory counts as a place for modules, however the command was started.
     """
@@ -30,8 +30,8 @@ def check_modules(options: Options, *keys: str) -> None:
         is_module = has_module and (key != "task" or is_attribute(name))
         missing = _first_missing(module) if is_module else None
         if missing:
-            reason = f"names the module {missing}, which is not found"
-            remedy = "check the spelling, install its package, or start from the directory that holds it"
+            reason = f"names module {missing}, which was not found"
+            remedy = "check the spelling, install its package, or run from its directory"
             raise ConfigError(key, name, reason, remedy)
 
 

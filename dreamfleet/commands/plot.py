@@ -1,4 +1,4 @@
-"""`dreamfleet plot`: draws learning curves of runs, with the spread over seeds, and reference curves beside them."""
+"""`dreamfleet plot`: plots learning curves, aggregated over seeds, beside reference curves."""
 
 import argparse
 import re
@@ -19,51 +19,57 @@ examples:
   dreamfleet plot ~/logdir/pong --metric eval_episode/score --x hours --out pong.svg
   dreamfleet plot ~/logdir/pong --reference published.json
 
-A LOGDIR is a run or a directory with runs in it, such as what `dreamfleet train --seeds 0 1 2` writes. There is a panel
-for each task. Lines are means over runs that belong together, the bands around them one standard deviation over runs.
-A reference is JSON: [{"name": "paper", "task": "gym_CartPole-v1", "seed": 0, "xs": [0, 1e4], "ys": [20, 400]}, ...],
-or CSV with the columns step, score and, by choice, name, task and seed. Without a task it is drawn in every panel.
-Needs the extra plot: pip install 'dreamfleet[plot]'."""
+LOGDIR is a run or a directory of runs, such as that of `dreamfleet train --seeds 0 1 2`. One panel per task; lines are
+means over seeds, bands one standard deviation.
+Reference curves are JSON: [{"name": "paper", "task": "gym_CartPole-v1", "seed": 0, "xs": [0, 1e4], "ys": [20, 400]}],
+or CSV with columns step, score and optionally name, task, seed. Without a task they appear in every panel.
+Requires pip install 'dreamfleet[plot]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the runs and how to draw them."""
+    """Declares the runs and the figure."""
     parser.usage = (
         "dreamfleet plot LOGDIR ... [--out FILE] [--metric NAME] [--x step|hours] [--by config|folder|task|run]"
         " [--reference FILE ...]"
     )
     parser.epilog = EXAMPLES
-    parser.add_argument("logdirs", nargs="+", type=Path, metavar="LOGDIR", help="runs, or directories with runs")
+    parser.add_argument("logdirs", nargs="+", type=Path, metavar="LOGDIR", help="runs, or directories of runs")
     parser.add_argument(
-        "--out", type=Path, default=Path("curves.png"), metavar="FILE", help="a .png, .svg or .html file (curves.png)"
+        "--out",
+        type=Path,
+        default=Path("curves.png"),
+        metavar="FILE",
+        help="output file: .png, .svg or .html (default: curves.png)",
     )
     parser.add_argument(
         "--metric",
         default="episode/score",
         metavar="NAME",
-        help="what to draw, such as train/loss/total (episode/score)",
+        help="metric, such as train/loss/total (default: episode/score)",
     )
-    parser.add_argument("--x", choices=("step", "hours"), default="step", help="over what (step)")
+    parser.add_argument("--x", choices=("step", "hours"), default="step", help="x-axis: step or hours (default: step)")
     parser.add_argument(
         "--by",
         choices=BY,
         default="config",
-        help="runs are averaged with the same settings but for the seed (config), in folders of the same name (folder),"
+        help="aggregate runs with equal config except the seed (config, default), with equal folder name (folder),"
         " of the same task (task), or not at all (run)",
     )
     parser.add_argument(
-        "--reference", nargs="+", type=Path, default=[], metavar="FILE", help="JSON or CSV files with more curves"
+        "--reference", nargs="+", type=Path, default=[], metavar="FILE", help="JSON or CSV files with reference curves"
     )
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Draws the figure and says what is in it."""
+    """Writes the figure and prints a summary of each curve."""
     if words:
         raise ConfigError("argument", words[0], "is unknown", "see dreamfleet plot --help")
     if args.out.suffix not in FORMATS:
-        raise ConfigError("out", str(args.out), "is no kind of figure", f"end it in {', '.join(FORMATS)}")
+        raise ConfigError("out", str(args.out), "has an unknown figure type", f"use {', '.join(FORMATS)}")
     if args.reference and args.x != "step":
-        raise ConfigError("x", args.x, "is not what references have, which is steps", "leave one of the two out")
+        raise ConfigError(
+            "x", args.x, "cannot be combined with --reference, whose x-axis is step", "use --x step or drop --reference"
+        )
     from dreamfleet.results.curves import load_reference
     from dreamfleet.results.figure import draw
 
@@ -72,33 +78,33 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     for curve, task, band in drawn:
         kind = "reference" if curve.is_reference else f"{len(curve.runs)} run{'s' * (len(curve.runs) > 1)}"
         spread = f" ± {band.std[-1]:,.1f}" if len(curve.runs) > 1 else ""
-        print(f"{task}: {curve.label} ({kind}), last {band.mean[-1]:,.1f}{spread}, best {band.mean.max():,.1f}")
+        print(f"{task}: {curve.label} ({kind}), final {band.mean[-1]:,.1f}{spread}, best {band.mean.max():,.1f}")
     print(f"wrote {args.out}")
     return 0
 
 
 def _load_curves(args: argparse.Namespace) -> list:
-    """The runs of all log directories, put together to curves."""
+    """One curve per group of runs."""
     from dreamfleet.results.curves import Curve, find_runs, load_run_curve
 
     runs = dict.fromkeys(run for logdir in args.logdirs for run in find_runs(logdir.expanduser().absolute()))
     groups: dict[tuple, list] = {}
     for logdir in runs:
-        curve = load_run_curve(logdir, args.metric, args.x)
-        if len(curve.xs):
-            groups.setdefault(_group(logdir, args.by), []).append((logdir, curve))
+        series = load_run_curve(logdir, args.metric, args.x)
+        if len(series.xs):
+            groups.setdefault(_group(logdir, args.by), []).append((logdir, series))
     if not groups:
         where = ", ".join(map(str, args.logdirs))
-        remedy = "wait until an episode has ended, or name a key of metrics.jsonl"
+        remedy = "use a key of metrics.jsonl, or wait for the first episode to finish"
         raise ConfigError("metric", args.metric, f"has not been logged by the runs in {where}", remedy)
     return [
-        Curve(_label([logdir for logdir, _ in members], args.by), task, [curve for _, curve in members])
+        Curve(_label([logdir for logdir, _ in members], args.by), task, [series for _, series in members])
         for (task, _), members in groups.items()
     ]
 
 
 def _group(logdir: Path, by: str) -> tuple[str, Any]:
-    """The task of a run, and what runs have in common that are averaged."""
+    """The task of a run, and the key by which runs are aggregated."""
     from dreamfleet.options.saved import find_saved, fixed_values, read_saved
 
     options = read_saved(find_saved(logdir))

@@ -1,4 +1,4 @@
-"""`dreamfleet record`: films episodes of a trained agent, and its world model's dreams beside the truth."""
+"""`dreamfleet record`: records videos of evaluation episodes and of the world model's open-loop predictions."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ from dreamfleet.options import Options
 
 FLAGS = ("episodes", "dreams", "formats", "fps", "max-frames", "out", "checkpoint")
 FORMATS = ("mp4", "gif")
-DREAM_SLOWDOWN = 3  # they are short, and there is more to compare in them
+DREAM_SLOWDOWN = 3  # they are short, and there is more to compare
 
 EXAMPLES = """\
 examples:
@@ -24,32 +24,36 @@ examples:
   dreamfleet record ~/logdir/crafter --episodes 3 --dreams 6 --report_length 64 --formats mp4
   dreamfleet record ~/logdir/crafter --episodes 0 --out dreams/
 
-An episode is shown as the environment renders itself, else as the image that the agent observes. A dream is a video in
-the agent's report: Dreamer sees the first half of a sequence of report_length steps, and only the actions of the other.
-The truth is at the top, the dream below it, and under both their difference; sequences are side by side.
-Needs the extra video: pip install 'dreamfleet[video]'."""
+Episodes show the environment's render(), or else the largest image observation. Open-loop predictions ("dreams") start
+from the first half of a sequence of report_length steps and get only the actions of the second half. Rows: truth,
+prediction, difference; one column per sequence.
+Requires pip install 'dreamfleet[video]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the run, what to film and how to write it."""
+    """Declares the run, what to record and the output."""
     parser.usage = (
         "dreamfleet record LOGDIR [--episodes N] [--dreams N] [--formats mp4 gif] [--fps N] [--max-frames N]"
         " [--out DIR] [--checkpoint PATH] [--KEY VALUE ...]"
     )
     parser.epilog = EXAMPLES
     add_run_arguments(parser)
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="episodes to film (default 1)")
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="episodes to record (default: 1)")
     parser.add_argument(
-        "--dreams", type=int, default=4, metavar="N", help="dreams side by side, 0 for none (default 4)"
+        "--dreams", type=int, default=4, metavar="N", help="open-loop predictions to record, 0 for none (default: 4)"
     )
-    parser.add_argument("--formats", nargs="+", default=FORMATS, metavar="NAME", help="mp4, gif or both (default both)")
-    parser.add_argument("--fps", type=float, default=30.0, metavar="N", help="frames a second (default 30)")
-    parser.add_argument("--max-frames", type=int, default=1000, metavar="N", help="frames of an episode (default 1000)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default LOGDIR/videos/CHECKPOINT)")
+    parser.add_argument(
+        "--formats", nargs="+", default=FORMATS, metavar="NAME", help="mp4, gif or both (default: both)"
+    )
+    parser.add_argument("--fps", type=float, default=30.0, metavar="N", help="frames per second (default: 30)")
+    parser.add_argument(
+        "--max-frames", type=int, default=1000, metavar="N", help="maximum frames per episode (default: 1000)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output directory (default: LOGDIR/videos/CHECKPOINT)")
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Films in this process and names the files."""
+    """Records in this process and prints the files."""
     _check(args)
     from dreamfleet.launch.trained import load_run, make_trained_agent
     from dreamfleet.results.extras import load_extra
@@ -60,7 +64,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     check_modules(saved.options, "agent", "task")
     out = (args.out or Path(saved.options.logdir) / "videos" / saved.checkpoint.name).expanduser()
     say = functools.partial(print, file=sys.stdout, flush=True)
-    # Environments print what they like; standard output is for the result.
+    # Environments may print; standard output is for the result.
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
         if args.episodes:
@@ -74,14 +78,14 @@ def _check(args: argparse.Namespace) -> None:
     least = {"episodes": 0, "dreams": 0, "max_frames": 1}
     for key, number in least.items():
         if getattr(args, key) < number:
-            raise ConfigError(key.replace("_", "-"), getattr(args, key), "is too few", f"give at least {number}")
+            raise ConfigError(key.replace("_", "-"), getattr(args, key), "is too small", f"use at least {number}")
     if not 1 <= args.fps <= 240:
-        raise ConfigError("fps", args.fps, "is no rate to watch at", "give 1 to 240")
+        raise ConfigError("fps", args.fps, "is out of range", "use 1 to 240")
     for name in args.formats:
         if name not in FORMATS:
             raise ConfigError("formats", name, "is unknown", f"choose from {', '.join(FORMATS)}")
     if not args.episodes and not args.dreams:
-        raise ConfigError("dreams", 0, "leaves nothing to film beside --episodes 0", "set one of them to 1 or more")
+        raise ConfigError("dreams", 0, "leaves nothing to record with --episodes 0", "set one of them to at least 1")
 
 
 def _record_episodes(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
@@ -97,7 +101,7 @@ def _record_episodes(args: argparse.Namespace, options: Options, agent: Any, out
     make = make_eval_env(options, render=True)
     with Rollout(agent, lambda index: WithFrame(make(index), options.task), 1) as rollout:
         for recording in record_episodes(rollout, args.episodes, make_video, args.max_frames):
-            shown = f", the first {recording.video.frames:,} shown" if recording.video.frames < recording.length else ""
+            shown = f" (first {recording.video.frames:,} recorded)" if recording.video.frames < recording.length else ""
             for file in recording.video.files:
                 say(f"{file}: score {recording.score:,.1f}, {recording.length:,} frames{shown}")
 
@@ -110,15 +114,15 @@ def _record_dreams(args: argparse.Namespace, options: Options, agent: Any, out: 
 
     with Rollout(agent, make_eval_env(options), args.dreams) as rollout:
         if not rollout.has_images:
-            say(f"no dreams: {options.task} has no image to observe, so there is nothing to draw")
+            say(f"no open-loop predictions: {options.task} has no image observations")
             return
         videos = report_videos(agent, rollout, options.report_length + options.replay_context)
     if not videos:
-        say(f"no dreams: there are no videos in the report of {options.agent}")
+        say(f"no open-loop predictions: the report of {options.agent} has no videos")
     for name, frames in videos.items():
         stem = re.sub(r"[^\w.-]+", "_", f"dream_{name.removeprefix('open_loop/')}")
         with VideoWriter(out / stem, args.formats, args.fps / DREAM_SLOWDOWN) as video:
             for frame in frames:
                 video.add(frame)
         for file in video.files:
-            say(f"{file}: {args.dreams} dreams of {len(frames)} frames")
+            say(f"{file}: {args.dreams} open-loop predictions, {len(frames)} frames")

@@ -1,4 +1,4 @@
-"""`dreamfleet replay`: shows what a replay holds, and takes episodes out of it and into it."""
+"""`dreamfleet replay`: inspects a replay buffer, and exports or imports episodes."""
 
 import argparse
 from pathlib import Path
@@ -14,39 +14,41 @@ examples:
   dreamfleet replay import episodes/ ~/logdir/offline
   dreamfleet train --logdir ~/logdir/offline --task gym_CartPole-v1 --run.envs 0 --run.train_ratio 0 --duration 600
 
-A replay is named by its log directory or by the directory of its files. `info` and `export` work while it is in use.
-Episodes are NPZ files with one array a key, one row a step."""
+DIR is a log directory or a replay directory. `info` and `export` also work during training.
+Episodes are NPZ files with one array per key and one row per step."""
 
 BINS = 10
 BAR = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares what to do and with what."""
+    """Declares the action and its paths."""
     parser.usage = "dreamfleet replay info DIR | export DIR EPISODES | import EPISODES DIR [--capacity STEPS]"
     parser.epilog = EXAMPLES
     parser.add_argument("action", choices=("info", "export", "import"), metavar="ACTION", help="info, export or import")
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a replay, and where its episodes are")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="replay directory, and directory of episodes"
+    )
     parser.add_argument(
         "--capacity",
         type=int,
         default=0,
         metavar="STEPS",
-        help="steps that an imported replay may hold (default: all, and more)",
+        help="capacity of the replay buffer in steps (default: large enough for all episodes)",
     )
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Does it and says what was done."""
+    """Runs the action and prints its result."""
     if words:
         raise ConfigError("argument", words[0], "is unknown", "see dreamfleet replay --help")
     if args.capacity < 0:
-        raise ConfigError("capacity", args.capacity, "is negative", "give 0 for all or a number of steps")
+        raise ConfigError("capacity", args.capacity, "is negative", "use a number of steps, or 0 for all")
     counts = {"info": (1, 1), "export": (2, 2), "import": (2, None)}
     least, most = counts[args.action]
     if not least <= len(args.paths) <= (most or len(args.paths)):
-        reason = f"has {len(args.paths)} paths"
-        raise ConfigError("replay", args.action, reason, f"give {least}; see dreamfleet replay --help")
+        reason = f"got {len(args.paths)} paths"
+        raise ConfigError("replay", args.action, reason, f"expected {least}; see dreamfleet replay --help")
     return {"info": _info, "export": _export, "import": _import}[args.action](args)
 
 
@@ -57,10 +59,10 @@ def _info(args: argparse.Namespace) -> int:
     archive = Archive(args.paths[0])
     scores, episodes = _scores(archive)
     print(f"replay    {archive.directory}")
-    print(f"steps     {archive.steps:,} of {archive.capacity:,}, out of {archive.committed:,} ever added")
+    print(f"steps     {archive.steps:,} of {archive.capacity:,} ({archive.committed:,} added in total)")
     trajectories = sum(1 for _ in archive.trajectories())
-    print(f"episodes  {episodes:,}, of which {len(scores):,} are whole, in {trajectories:,} trajectories")
-    print(f"bytes     {format_bytes(archive.bytes)}, {archive.schema.row_bytes:,} a step")
+    print(f"episodes  {episodes:,} ({len(scores):,} complete) in {trajectories:,} trajectories")
+    print(f"size      {format_bytes(archive.bytes)}, {archive.schema.row_bytes:,} bytes per step")
     for column in archive.schema.columns.values():
         print(f"          {column.name} {column}")
     for line in _histogram(scores):
@@ -74,7 +76,7 @@ def _export(args: argparse.Namespace) -> int:
 
     archive = Archive(args.paths[0])
     count = export_episodes(archive, args.paths[1].expanduser())
-    print(f"exported {count:,} episodes with {archive.steps:,} steps to {args.paths[1]}")
+    print(f"exported {count:,} episodes ({archive.steps:,} steps) to {args.paths[1]}")
     return 0
 
 
@@ -90,12 +92,12 @@ def _import(args: argparse.Namespace) -> int:
     with Store(1, args.capacity, directory=directory, least=present + count_steps(files)) as store:
         episodes, steps = import_episodes(files, store)
         total = store.stats()["steps"]
-    print(f"imported {episodes:,} episodes with {steps:,} steps to {directory}, which holds {total:,}")
+    print(f"imported {episodes:,} episodes ({steps:,} steps) to {directory}, {total:,} steps in total")
     return 0
 
 
 def _scores(archive) -> tuple[list[float], int]:
-    """The sums of rewards of whole episodes, and the number of all."""
+    """Scores of complete episodes, and the number of all episodes."""
     scores, count = [], 0
     has_reward = "reward" in archive.schema.columns
     for _, segments, rows in archive.episodes():
@@ -108,11 +110,11 @@ def _scores(archive) -> tuple[list[float], int]:
 
 def _histogram(scores: list[float]) -> list[str]:
     if not scores:
-        return ["scores    no whole episode with a reward"]
+        return ["scores    no complete episode with rewards"]
     import numpy as np
 
     counts, edges = np.histogram(scores, BINS)
-    lines = [f"scores    mean {np.mean(scores):.1f}, from {min(scores):.1f} to {max(scores):.1f}"]
+    lines = [f"scores    mean {np.mean(scores):.1f}, min {min(scores):.1f}, max {max(scores):.1f}"]
     for count, low, high in zip(counts.tolist(), edges, edges[1:], strict=False):
         lines.append(f"{low:12.1f} to {high:10.1f} {count:8,} {'#' * round(BAR * count / counts.max())}")
     return lines

@@ -1,4 +1,4 @@
-"""`dreamfleet role`: joins a running fleet from elsewhere with one more role, given its addresses and key."""
+"""`dreamfleet role`: adds a role to a run on another machine, given its addresses and key."""
 
 import argparse
 import dataclasses
@@ -24,8 +24,8 @@ examples:
       --logdir ~/logdir/joined --task gym_CartPole-v1 --envs 8
   dreamfleet role replay --addr-replay 0.0.0.0:5001 --key run.key --logdir ~/logdir/joined
 
-Options of the config are set as in `dreamfleet train`, and should be the ones of the run that is joined:
-its LOGDIR/config.yaml lists them, and its key is LOGDIR/run.key."""
+Options are set as in `dreamfleet train` and should match those of the run (LOGDIR/config.yaml there).
+The key is LOGDIR/run.key of the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,21 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"dreamfleet role {kinds} [--addr-ROLE ADDRESS ...] [--key FILE] [--preset NAME ...] [--KEY VALUE ...]"
     )
     parser.epilog = EXAMPLES
-    parser.add_argument("kind", choices=tuple(NEEDS), metavar="KIND", help=f"the role to run: {', '.join(NEEDS)}")
+    parser.add_argument("kind", choices=tuple(NEEDS), metavar="KIND", help=f"role to start: {', '.join(NEEDS)}")
     for role in ROLES:
         needed = ", ".join(kind for kind in NEEDS if role in NEEDS[kind])
-        parser.add_argument(f"--addr-{role}", metavar="ADDRESS", help=f"where the {role} listens (needed by {needed})")
-    parser.add_argument("--key", metavar="FILE", help=f"the run's key, for TCP addresses (or set {KEY_VARIABLE})")
-    parser.add_argument("--index", type=int, default=0, metavar="N", help="number of the environment (default 0)")
-    parser.add_argument("--eval", action="store_true", help="act in the environment with the eval policy")
+        parser.add_argument(f"--addr-{role}", metavar="ADDRESS", help=f"address of the {role} (required for {needed})")
+    parser.add_argument("--key", metavar="FILE", help=f"key file of the run, required for TCP (or set {KEY_VARIABLE})")
+    parser.add_argument("--index", type=int, default=0, metavar="N", help="environment index (default: 0)")
+    parser.add_argument("--eval", action="store_true", help="run as an evaluation environment")
     add_preset(parser)
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Checks the settings that this role needs and runs it until it is stopped."""
+    """Checks the options of the role and runs it until it is stopped."""
     options = _with_addresses(load_options(words, args.preset, flags=FLAGS), args)
     if args.index < 0:
-        raise ConfigError("index", args.index, "is negative", "number environments from 0")
+        raise ConfigError("index", args.index, "is negative", "environments are numbered from 0")
     check_options(options, listens=LISTENS[args.kind])
     if args.kind in ("env", "envs"):
         check_modules(options, "task")
@@ -67,13 +67,13 @@ def _with_addresses(options: Options, args: argparse.Namespace) -> Options:
     for role in NEEDS[args.kind]:
         addr = role_options(options).address(role)
         if "{auto}" in addr:
-            reason = f"does not tell role {args.kind} where the {role} is"
-            raise ConfigError(f"addr-{role}", addr, reason, f"give it, as in --addr-{role} HOST:PORT")
+            reason = f"is not an address that role {args.kind} can reach"
+            raise ConfigError(f"addr-{role}", addr, reason, f"set --addr-{role} HOST:PORT")
     return options
 
 
 def _set_key(args: argparse.Namespace, options: Options) -> None:
-    """Puts the key file where the transport looks for it."""
+    """Sets the variable that the transport reads the key file from."""
     given = args.key or os.environ.get(KEY_VARIABLE)
     path = Path(given or f"{options.logdir}/run.key").expanduser().absolute()
     tcp = [addr for role in NEEDS[args.kind] if is_tcp(addr := role_options(options).address(role))]
@@ -82,5 +82,5 @@ def _set_key(args: argparse.Namespace, options: Options) -> None:
     elif given:
         raise ConfigError("key", str(path), "is not a file", "copy run.key from the log directory of the run, mode 600")
     elif options.run.transport != "portal" and tcp:
-        reason = f"is missing, and {', '.join(tcp)} cannot be used without it"
-        raise ConfigError("key", str(path), reason, "copy it from the log directory of the run and give --key FILE")
+        reason = f"is missing, but {', '.join(tcp)} needs a key"
+        raise ConfigError("key", str(path), reason, "copy run.key from the log directory of the run and set --key FILE")

@@ -1,4 +1,4 @@
-"""`dreamfleet train`: builds the config, refuses what cannot work, and starts or resumes the run."""
+"""`dreamfleet train`: builds and checks the options, then starts or resumes the run."""
 
 import argparse
 import dataclasses
@@ -15,33 +15,33 @@ examples:
   dreamfleet train --preset cartpole debug --run.envs 8 --run.agent_process False
   dreamfleet train --preset cartpole --seeds 0 1 2
 
-The same command with the same --logdir resumes the run.
-Every option below is set with --KEY VALUE or --KEY=VALUE and overrides the presets."""
+Run the same command with the same --logdir to resume.
+Options are set with --KEY VALUE or --KEY=VALUE and override the presets."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that are not options of the config."""
+    """Declares the flags that are not options of a run."""
     parser.usage = "dreamfleet train [--preset NAME ...] [--seeds N ...] [--dry-run] [--KEY VALUE ...]"
     parser.epilog = f"{EXAMPLES}\n\n{option_help()}"
     add_preset(parser)
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="run once a seed, each in LOGDIR/seed_N")
-    parser.add_argument("--dry-run", action="store_true", help="check and print the resolved config, start nothing")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="one run per seed, each in LOGDIR/seed_N")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and exit")
 
 
 def add_preset(parser: argparse.ArgumentParser) -> None:
-    """Declares `--preset`, which every command that builds a config has."""
+    """Declares `--preset`, which every command that builds options has."""
     parser.add_argument(
         "--preset",
         nargs="+",
         action="extend",
         default=[],
         metavar="NAME",
-        help="named sets of options, applied in order",
+        help="presets, applied in order",
     )
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
-    """Trains once, or once a seed; everything is checked before the first run starts."""
+    """Trains once, or once per seed; all of them are checked before the first run starts."""
     options = load_options(words, args.preset, flags=FLAGS)
     runs = [_with_seed(options, seed) for seed in dict.fromkeys(args.seeds)] if args.seeds else [options]
     resumed = [_check(options) for options in runs]
@@ -58,7 +58,7 @@ def _with_seed(options: Options, seed: int) -> Options:
 
 
 def _check(options: Options) -> bool:
-    """Refuses what cannot work; returns whether the log directory holds a run to resume."""
+    """Raises ConfigError for invalid options; returns whether the log directory holds a run to resume."""
     check_options(options)
     check_modules(options, "agent", "task", "logger.outputs")
     return check_resume(options)
@@ -72,7 +72,6 @@ def _train(options: Options, is_resumed: bool) -> None:
 
 
 def _summary(options: Options, is_resumed: bool) -> str:
-    run = options.run
-    envs = "remote" if run.remote_envs else f"{run.envs} train, {run.eval_envs} eval"
+    envs = "remote" if options.run.remote_envs else f"{options.run.envs} train, {options.run.eval_envs} eval"
     kind = "resuming" if is_resumed else "new run"
     return f"{kind}: task {options.task} | agent {options.agent} | envs {envs} | logdir {options.logdir}"

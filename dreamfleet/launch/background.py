@@ -94,7 +94,7 @@ class BackgroundRun:
         if outcome:
             self.error = pickle.loads(outcome)
         elif code:
-            self.error = RunFailed(f"the launcher ended: {describe_exit(code)}\nIts output is in {self._log_file}")
+            self.error = RunFailed(f"the launcher ended: {describe_exit(code)}\nLog file: {self._log_file}")
 
 
 def main(fd: int) -> int:
@@ -134,7 +134,7 @@ def _watch(end: socket.socket, script: int) -> None:
         if not _is_asked(end):
             break
         _stop()
-    print("The script is gone: stopping.", file=sys.stderr, flush=True)
+    print("script died: stopping", file=sys.stderr, flush=True)
     _stop()
     threading.Event().wait(ORPHAN_S)  # cut short by the end of the process
     os.killpg(0, signal.SIGKILL)

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from dreamfleet.launch.supervise.lifeline import OUTCOME_PATIENCE_S, ForwardLogs, Lifeline, receive_order, run_to_end
+from dreamfleet.launch.supervise.lifeline import OUTCOME_TIMEOUT_S, ForwardLogs, Lifeline, receive_order, run_to_end
 from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_marked
 from dreamfleet.launch.topology import load_target
 
@@ -69,7 +69,7 @@ def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
         return int(outcome["kind"] == "failure")
     if outcome["kind"] == "failure":
         print(outcome["traceback"], file=sys.stderr, flush=True)
-    lifeline.send(outcome, OUTCOME_PATIENCE_S)
+    lifeline.send(outcome, OUTCOME_TIMEOUT_S)
     return int(outcome["kind"] == "failure")
 
 

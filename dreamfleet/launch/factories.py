@@ -125,9 +125,7 @@ def check_replay(options: Options, task: Callable | None = None) -> str:
     geometry = plan(schema, capacity)
     check_fit(geometry, capacity, room, place)
     size = format_bytes(geometry.total_bytes)
-    return (
-        f"replay: {capacity:,} steps of {schema.row_bytes:,} bytes and what the agent adds, {size} and more in {place}"
-    )
+    return f"replay buffer: {capacity:,} steps, at least {size} ({schema.row_bytes:,} bytes per step) in {place}"
 
 
 def make_run_stream(options: Options, replay: Replay, mode: str) -> Iterator[Batch]:

@@ -6,17 +6,16 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from dreamfleet.metrics.bottlenecks import find_phase, format_waits
 from dreamfleet.metrics.progress import Progress
 
 _CELL_WIDTH = 25
 _MAX_COLUMNS = 4
-_ALL_THE_TIME = 0.95
-_MAX_WAITS = 2
-_STATE_STYLES = {"running": "green", "done": "green", "failed": "bold red", "stopping": "yellow"}
+_PHASE_STYLES = {"training": "green", "finished": "green", "failed": "bold red", "stopping": "yellow"}
 
 
 class Block:
-    """The live block: progress, a grid of numbers, the roles, and the longest waits."""
+    """The live block: phase and progress, a grid of numbers, the roles, and the longest waits."""
 
     def __init__(self, progress: Progress, status: dict):
         self._progress = progress
@@ -28,12 +27,12 @@ class Block:
         yield self._numbers(options.max_width)
         lines = Table.grid(padding=(0, 1, 0, 0))
         lines.add_row(Text("roles", style="dim"), Text(format_roles(self._status)))
-        lines.add_row(Text("waits", style="dim"), Text(format_waits(self._status) or "none"))
+        lines.add_row(Text("waits", style="dim"), Text(format_waits(self._status, self._progress) or "none"))
         yield lines
 
     def _headline(self, width: int) -> Table:
-        progress, state = self._progress, self._status.get("state", "starting")
-        row: list = [Text(state, style=_STATE_STYLES.get(state, "cyan"))]
+        progress, phase = self._progress, find_phase(self._progress, self._status)
+        row: list = [Text(phase, style=_PHASE_STYLES.get(phase, "cyan"))]
         if progress.total_steps > 0 and width >= 50:
             row.append(ProgressBar(progress.total_steps, min(progress.step, progress.total_steps)))
         row += [Text(_format_steps(progress), style="bold"), Text(_format_times(progress), style="dim")]
@@ -56,15 +55,15 @@ class Block:
 
 def format_line(progress: Progress, status: dict) -> str:
     """Everything in one line, for logs."""
-    parts = [status.get("state", "starting"), f"step {_format_steps(progress)}", _format_times(progress)]
+    parts = [find_phase(progress, status), f"step {_format_steps(progress)}", _format_times(progress)]
     parts += [f"{label} {value}" for label, value in format_numbers(progress)]
     parts.append(f"roles {format_roles(status)}")
-    waits = format_waits(status)
+    waits = format_waits(status, progress)
     return " | ".join(parts + [waits] if waits else parts)
 
 
 def format_numbers(progress: Progress) -> list[tuple[str, str]]:
-    """The numbers of the grid with their labels, the most looked at first."""
+    """The numbers of the grid with their labels, most important first."""
     replay = f"{_shorten(progress.replay_fill)}/{_shorten(progress.replay_capacity)}"
     target = f"/{progress.target_ratio:.4g}" if progress.target_ratio > 0 else ""
     return [
@@ -75,7 +74,7 @@ def format_numbers(progress: Progress) -> list[tuple[str, str]]:
         ("episodes", _shorten(progress.episodes)),
         ("updates", _shorten(progress.updates)),
         ("replay", replay),
-        ("ratio", _format_optional(progress.ratio) + target),
+        ("train ratio", _format_optional(progress.ratio) + target),
     ]
 
 
@@ -94,23 +93,6 @@ def format_roles(status: dict) -> str:
     for state, names in others.items():
         text += f", {state}: {_enumerate(names)}"
     return text
-
-
-def format_waits(status: dict) -> str:
-    """The longest waits, roles that wait for the same told together."""
-    waits: dict[str, list[tuple[float, float, str]]] = {}  # what -> seconds, share and who
-    for name, role in status.get("roles", {}).items():
-        for wait in role.get("waits") or ():
-            waits.setdefault(wait["what"], []).append((wait["seconds"], wait.get("share", 1.0), name))
-    ranked = sorted(waits.items(), key=lambda item: -max(item[1])[0])[:_MAX_WAITS]
-    return ", ".join(_format_wait(what, entries) for what, entries in ranked)
-
-
-def _format_wait(what: str, entries: list[tuple[float, float, str]]) -> str:
-    names = list(dict.fromkeys(name for _, _, name in entries))
-    seconds, share, _ = max(entries)
-    time = f"{seconds:.1f} s" if share > _ALL_THE_TIME else f"{share:.0%} of {seconds:.1f} s"
-    return f"{_enumerate(names)} {'waits' if len(names) == 1 else 'wait'} for {what} ({time})"
 
 
 def _enumerate(names: list[str]) -> str:

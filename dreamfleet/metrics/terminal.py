@@ -1,4 +1,4 @@
-"""The live block in the launcher's terminal: how far the run is and who waits for whom. Plain lines without a terminal.
+"""The live block in the launcher's terminal: progress and waits. Plain lines without a terminal.
 
 `update` is called with what `progress.json` and `status.json` hold; the drawing itself is in `panel`.
 """
@@ -32,7 +32,7 @@ class Terminal:
         self._live: Live | None = None
         self._due = clock()
         self._state: str | None = None
-        self._pending: str | None = None  # the newest line that was not due
+        self._pending: str | None = None  # the latest line that was not due
 
     def __enter__(self) -> "Terminal":
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -50,7 +50,7 @@ class Terminal:
             self.print(self._pending)
 
     def update(self, progress: Progress | None, status: dict) -> None:
-        """Shows the newest numbers."""
+        """Shows the latest progress and status."""
         progress = progress or Progress(total_steps=self._total_steps)
         if self._live:
             with contextlib.suppress(OSError):
@@ -59,13 +59,13 @@ class Terminal:
             self._update_line(progress, status)
 
     def print(self, text: str) -> None:
-        """Prints lines above the block, as they are: nothing in them is markup."""
+        """Prints lines above the block verbatim, without markup."""
         # A terminal that is gone, or a full disk behind its file, does not end a run.
         with contextlib.suppress(OSError):
             self._console.print(Text.from_ansi(text), soft_wrap=True)
 
     def _update_line(self, progress: Progress, status: dict) -> None:
-        # A change of state is told at once.
+        # A change of state is shown at once.
         line, state, now = panel.format_line(progress, status), status.get("state"), self._clock()
         if now >= self._due or state != self._state:
             self.print(line)

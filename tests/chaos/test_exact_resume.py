@@ -76,7 +76,7 @@ def read_parameters(logdir: Path) -> dict:
 def read_replay(logdir: Path) -> dict:
     archive = Archive(logdir)
     assert archive.steps >= 4 * LEG
-    streams = [archive.read(*stream) for stream in archive.streams()]
+    streams = [archive.read(*trajectory) for trajectory in archive.trajectories()]
     return {f"{i}/{key}": value for i, rows in enumerate(streams) for key, value in rows.items() if key != "stepid"}
 
 

@@ -38,8 +38,8 @@ def test_a_run_with_a_known_score(random_run, capsys):
     out = capsys.readouterr().out
     assert "dummy_vector | 5 episodes | step 100 (step-000000000100-0001)" in out
     for name in ("mean", "median", "IQM"):
-        assert f"{name:<8}     10.00   10.00 to 10.00\n" in out
-    assert "scores from 10.00 to 10.00, standard deviation 0.00, mean length 11.0" in out
+        assert f"{name:<8}     10.00   [10.00, 10.00]\n" in out
+    assert "min 10.00, max 10.00, std 0.00, mean episode length 11.0" in out
 
 
 def test_json_has_everything(random_run, evaluate):
@@ -87,12 +87,12 @@ def test_a_task_that_does_not_fit(vector_run, refusal):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--episodes", "0"], "episodes=0 is too few"),
-        (["--envs", "0"], "envs=0 is too few"),
+        (["--episodes", "0"], "episodes=0 is too small"),
+        (["--envs", "0"], "envs=0 is too small"),
         (["--checkpoint", "nope"], "checkpoint='nope' cannot be read"),
         (["--episode", "3"], "did you mean episodes"),
         (["--task", "chess"], "task='chess' names an unknown suite"),
-        (["--agent", "nothing:Agent"], "names the module nothing"),
+        (["--agent", "nothing:Agent"], "names module nothing"),
     ],
 )
 def test_wrong_options(random_run, refusal, options, part):

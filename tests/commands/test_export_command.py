@@ -203,7 +203,7 @@ def test_an_export_is_replaced_and_nothing_else(random_run, tmp_path, refusal):
 
 def test_an_agent_that_cannot(random_run, refusal, tmp_path):
     line = refusal("export", str(random_run), "--out", str(tmp_path / "p"))
-    assert "agent='dreamfleet.agent.random:RandomAgent' cannot export its policy" in line
+    assert "agent='dreamfleet.agent.random:RandomAgent' does not support export" in line
 
 
 def test_the_missing_package_is_named_with_its_extra(random_run, refusal, monkeypatch, tmp_path):

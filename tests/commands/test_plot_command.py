@@ -47,9 +47,9 @@ def plotted(capsys):
 
 def test_seeds_of_one_setting_are_one_curve(runs, plotted):
     assert plotted(runs) == [
-        "gym_Acrobot-v1: acrobot (1 run), last -100.0, best -100.0",
-        "gym_CartPole-v1: plain (2 runs), last 20.0 ± 10.0, best 20.0",
-        "gym_CartPole-v1: tuned (1 run), last 50.0, best 50.0",
+        "gym_Acrobot-v1: acrobot (1 run), final -100.0, best -100.0",
+        "gym_CartPole-v1: plain (2 runs), final 20.0 ± 10.0, best 20.0",
+        "gym_CartPole-v1: tuned (1 run), final 50.0, best 50.0",
         "wrote curves.png",
     ]
     with Image.open("curves.png") as image:
@@ -59,9 +59,9 @@ def test_seeds_of_one_setting_are_one_curve(runs, plotted):
 @pytest.mark.parametrize(
     ("by", "expected"),
     [
-        ("folder", ["plain (2 runs), last 20.0", "tuned (1 run), last 50.0"]),
-        ("task", ["all runs (3 runs), last 20.0"]),
-        ("run", ["plain/seed_0 (1 run), last 10.0", "plain/seed_1 (1 run), last 30.0", "tuned (1 run), last 50.0"]),
+        ("folder", ["plain (2 runs), final 20.0", "tuned (1 run), final 50.0"]),
+        ("task", ["all runs (3 runs), final 20.0"]),
+        ("run", ["plain/seed_0 (1 run), final 10.0", "plain/seed_1 (1 run), final 30.0", "tuned (1 run), final 50.0"]),
     ],
 )
 def test_other_ways_to_put_runs_together(runs, plotted, by, expected):
@@ -92,13 +92,13 @@ def test_svg_and_html_are_whole_and_hold_the_curves(runs, plotted):
 def test_hours_and_other_metrics(runs, plotted):
     series = load_run_curve(runs / "tuned", "episode/score", "hours")
     assert series.xs[0] == 0 and series.xs[-1] == pytest.approx(0.49)
-    assert "last 50.0" in plotted(runs / "tuned", "--x", "hours")[0]
-    assert "last 3.5" in plotted(runs / "tuned", "--metric", "train/loss")[0], "a line half written is passed over"
-    assert "last 7.0" in plotted(runs / "tuned", "--metric", "episode/length")[0]
+    assert "final 50.0" in plotted(runs / "tuned", "--x", "hours")[0]
+    assert "final 3.5" in plotted(runs / "tuned", "--metric", "train/loss")[0], "a line half written is passed over"
+    assert "final 7.0" in plotted(runs / "tuned", "--metric", "episode/length")[0]
 
 
 def test_a_real_run(random_run, plotted):
-    assert plotted(random_run)[0].startswith("dummy_vector: run (1 run), last 10.0")
+    assert plotted(random_run)[0].startswith("dummy_vector: run (1 run), final 10.0")
 
 
 def test_references_of_both_forms(runs, plotted):
@@ -109,8 +109,8 @@ def test_references_of_both_forms(runs, plotted):
     (runs / "paper.json").write_text(json.dumps(curves))
     (runs / "bound.csv").write_text("step,score\n10000,500\n0,500\n")
     lines = plotted(runs, "--reference", runs / "paper.json", runs / "bound.csv")
-    assert any(line.startswith("gym_CartPole-v1: paper (reference), last 110.0 ± 10.0") for line in lines)
-    assert sum("bound (reference), last 500.0" in line for line in lines) == 2, "without a task, in both panels"
+    assert any(line.startswith("gym_CartPole-v1: paper (reference), final 110.0 ± 10.0") for line in lines)
+    assert sum("bound (reference), final 500.0" in line for line in lines) == 2, "without a task, in both panels"
     assert not any(line.startswith("gym_Acrobot-v1: paper") for line in lines)
     (curve,) = load_reference(runs / "bound.csv")
     assert curve.runs[0].xs.tolist() == [0, 10000], "sorted"
@@ -144,10 +144,13 @@ def test_references_that_are_none(runs, refusal, content, reason):
     [
         (["nowhere"], "is not a directory"),
         (["empty"], "holds no run (there is no scores.jsonl in it or below it)"),
-        (["tuned", "--out", "curves.pdf"], "out='curves.pdf' is no kind of figure; end it in .png, .svg, .html"),
+        (["tuned", "--out", "curves.pdf"], "out='curves.pdf' has an unknown figure type; use .png, .svg, .html"),
         (["tuned", "--metric", "train/los"], "metric='train/los' has not been logged"),
         (["tuned", "--reference", "nope.json"], "reference='nope.json' cannot be read (No such file"),
-        (["tuned", "--reference", "tuned/config.yaml", "--x", "hours"], "x='hours' is not what references have"),
+        (
+            ["tuned", "--reference", "tuned/config.yaml", "--x", "hours"],
+            "x='hours' cannot be combined with --reference",
+        ),
         (["tuned", "--smooth", "3"], "argument='--smooth' is unknown"),
         (["tuned", "--by", "color"], "invalid choice"),
     ],
@@ -159,7 +162,9 @@ def test_wrong_questions(runs, refusal, argv, part):
 
 def test_a_run_that_no_episode_has_ended_in(runs, refusal):
     write_run(runs / "fresh", [])
-    assert "has not been logged" in (line := refusal("plot", "fresh")) and "wait until an episode has ended" in line
+    assert (
+        "has not been logged" in (line := refusal("plot", "fresh")) and "wait for the first episode to finish" in line
+    )
 
 
 def test_the_missing_package_is_named_with_its_extra(runs, refusal, monkeypatch):

@@ -32,7 +32,7 @@ def test_rendered_episodes_and_no_dreams_without_images(vector_run, tmp_path, ca
     assert "XDG_RUNTIME_DIR" not in errors, "it tried to open a window"
     files = sorted(path.name for path in (tmp_path / "films").iterdir())
     assert files == ["episode_000.gif", "episode_000.mp4", "episode_001.gif", "episode_001.mp4"]
-    assert "no dreams: gym_CartPole-v1 has no image to observe" in out
+    assert "no open-loop predictions: gym_CartPole-v1 has no image observations" in out
     (line,) = [line for line in out.splitlines() if "episode_001.mp4" in line]
     count = int(line.rsplit(", ", 1)[1].split()[0])
     assert f"score {count - 1}.0" in line
@@ -50,7 +50,7 @@ def test_observed_images_and_dreams(image_run, capsys):
     out = capsys.readouterr().out
     (folder,) = (image_run / "videos").iterdir()
     assert folder.name == "step-000000000100-0001"
-    assert "score 12.0, 13 frames, the first 5 shown" in out
+    assert "score 12.0, 13 frames (first 5 recorded)" in out
     assert len(read_mp4(folder / "episode_000.mp4")) == 5
     dream = read_mp4(folder / "dream_image.mp4")
     factor = SHORT_SIDE // 64
@@ -87,9 +87,9 @@ def test_a_missing_package_is_named_with_its_extra(package, random_run, refusal,
     ("options", "part"),
     [
         (["--formats", "avi"], "formats='avi' is unknown; choose from mp4, gif"),
-        (["--fps", "0"], "fps=0.0 is no rate"),
-        (["--episodes", "0", "--dreams", "0"], "leaves nothing to film"),
-        (["--max-frames", "0"], "max-frames=0 is too few"),
+        (["--fps", "0"], "fps=0.0 is out of range"),
+        (["--episodes", "0", "--dreams", "0"], "leaves nothing to record"),
+        (["--max-frames", "0"], "max-frames=0 is too small"),
     ],
 )
 def test_wrong_options(random_run, refusal, options, part):
@@ -139,5 +139,6 @@ def test_dreams_say_so_if_the_agent_has_none(image_run, tmp_path, capsys):
     assert YAML(typ="safe").load(logdir / "config.yaml")["task"] == "dummy_image"
     assert main(["record", str(logdir), "--formats", "mp4"]) == 0
     assert (
-        "no dreams: there are no videos in the report of dreamfleet.agent.random:RandomAgent" in capsys.readouterr().out
+        "no open-loop predictions: the report of dreamfleet.agent.random:RandomAgent has no videos"
+        in capsys.readouterr().out
     )

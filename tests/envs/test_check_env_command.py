@@ -76,10 +76,10 @@ def test_a_broken_one_fails(capsys):
     [
         (["chess"], "task='chess' names an unknown suite"),
         (["gym_NoSuch-v0"], "cannot be made by Gymnasium"),
-        (["no_such_module_at_all:Env"], "names the module no_such_module_at_all"),
+        (["no_such_module_at_all:Env"], "names module no_such_module_at_all"),
         (["own_envs_to_check:Other"], "cannot be imported"),
-        (["dummy_vector", "--steps", "1"], "steps=1 is too few"),
-        (["dummy_vector", "--env.dumy.size", "3"], "did you mean --env.dummy.size"),
+        (["dummy_vector", "--steps", "1"], "steps=1 is too small"),
+        (["dummy_vector", "--env.dumy.size", "3"], "did you mean env.dummy.size"),
     ],
 )
 def test_a_wrong_question_is_told_from_a_wrong_environment(argv, expected, capsys):

@@ -83,7 +83,7 @@ def test_stream_and_store_fit(make, tmp_path):
 def test_what_the_replay_will_take_is_said(tmp_path):
     config = load_options({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 100_000})
     text = check_replay(config)
-    assert text.startswith("replay: 100,000 steps of 12,299 bytes and what the agent adds, 1.4 GB and more in ")
+    assert text.startswith("replay buffer: 100,000 steps, at least 1.4 GB (12,299 bytes per step) in ")
     assert str(tmp_path) in text
     assert list(tmp_path.iterdir()) == []
 

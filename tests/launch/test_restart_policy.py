@@ -30,7 +30,7 @@ def die(role: RoleRecord, ran_s: float | None) -> Verdict:
     assert role.life
     role.life.running_since = None if ran_s is None else time.monotonic() - ran_s
     role.restart_at = None
-    return role.judge(Cause("role", "killed", "", time.monotonic()))
+    return role.apply_policy(Cause("role", "killed", "", time.monotonic()))
 
 
 def delay_s(role: RoleRecord) -> float:
@@ -67,7 +67,7 @@ def test_dying_soon_after_running_still_backs_off(make_role):
 
 def test_without_restarts_only_optional_roles_may_die(make_role):
     policy = RestartPolicy(restart=False)
-    assert die(make_role(policy, optional=True), None) is Verdict.GO_ON
+    assert die(make_role(policy, optional=True), None) is Verdict.CONTINUE
     assert die(make_role(policy), 1000.0) is Verdict.GIVE_UP
 
 

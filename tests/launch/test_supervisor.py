@@ -123,7 +123,7 @@ def test_first_cause_is_shown_and_not_what_followed(fleet):
         )
     message = str(caught.value)
     assert message.startswith("agent failed: ValueError: the cause")
-    assert "The run ended when other failed after it: killed by SIGKILL" in message
+    assert "The run ended when other failed after that: killed by SIGKILL" in message
     assert "--- traceback in agent ---" in message and "in fail_at" in message
 
 
@@ -193,10 +193,10 @@ def test_run_goes_on_without_optional_roles(fleet):
     for name in ("env0", "env1"):
         specs.append(RoleSpec(name, targets.serve, policy=NEVER, optional=True))
         fleet.journal.on(name, r"ready pid=(\d+)", send(signal.SIGKILL))
-        fleet.journal.on(name, "killed by SIGKILL: going on without it", deaths.append)
+        fleet.journal.on(name, "killed by SIGKILL: continuing without it", deaths.append)
     fleet.journal.on("env2", "ready", lambda _: len(deaths) == 2 and fleet.open_gate())
     for name in ("env0", "env1"):
-        fleet.journal.on(name, "going on", lambda _: len(deaths) == 2 and fleet.open_gate())
+        fleet.journal.on(name, "continuing", lambda _: len(deaths) == 2 and fleet.open_gate())
     fleet.run(*specs, RoleSpec("env2", targets.serve, policy=NEVER, optional=True))
     assert fleet.journal.find("env2", "stopped")
 

@@ -35,15 +35,15 @@ STATUS = {
     "state": "running",
     "roles": {
         "agent": make_role(),
-        "replay": make_role(waits=[("learner: ratio", 3.2, 0.4)]),
+        "replay": make_role(waits=[("learner: ratio allows no insert", 3.2, 0.4)]),
         "logger": make_role(state="restarting", restarts=1),
-        "env0": make_role(waits=[("actor: action", 1.0, 1.0)]),
-        "env1": make_role(waits=[("actor: action", 1.5, 1.0)]),
+        "env0": make_role(waits=[("actor.act", 1.0, 1.0)]),
+        "env1": make_role(waits=[("actor.act", 1.5, 1.0)]),
         "env2": make_role(waits=[("something short", 0.6, 1.0)]),
     },
 }
 EXPECTED = [
-    "running",
+    "training",
     "12,345/200,000 6%",
     "ETA 1:01:01",
     "score 123.5",
@@ -52,9 +52,10 @@ EXPECTED = [
     "updates/s 12.3",
     "episodes 321",
     "replay 12.3k/100k",
-    "ratio 31.84/32",
+    "train ratio 31.84/32",
     "5/6 running, 1 restart, restarting: logger",
-    "replay waits for learner: ratio (40% of 3.2 s), env0 and 1 more wait for actor: action (1.5 s)",
+    "collection paused 40% of the last 3.2 s: learner-bound (train ratio reached)",
+    "2 env workers waiting for the policy (1.5 s)",
 ]
 
 
@@ -65,7 +66,7 @@ def make_console(width, is_terminal):
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_shows_everything(is_terminal):
-    console = make_console(120, is_terminal)
+    console = make_console(160, is_terminal)
     with Terminal(200_000, console) as terminal:
         terminal.update(PROGRESS, STATUS)
     shown = console.file.getvalue()
@@ -82,7 +83,7 @@ def test_fits_the_width(width):
     lines = console.file.getvalue().splitlines()
     assert max(len(line) for line in lines if "\x1b" not in line) <= width
     assert any("━" in line for line in lines)
-    for label in ("score 123.5", "ratio 31.84/32", "ETA 1:01:01", "12,345/200,000"):
+    for label in ("score 123.5", "train ratio 31.84/32", "ETA 1:01:01", "12,345/200,000"):
         assert any(label in line for line in lines), label
 
 

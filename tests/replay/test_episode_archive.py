@@ -119,10 +119,14 @@ def test_an_episode_with_other_columns_is_refused_by_name(tmp_path):
 def test_info(logdir, capsys):
     assert main(["replay", "info", str(logdir)]) == 0
     text = capsys.readouterr().out
-    whole = "episodes  5, of which 5 are whole, in 2 trajectories"
-    for part in ("295 of 2,000", whole, "27 a step", "vector float32(3,)"):
+    for part in (
+        "295 of 2,000",
+        "episodes  5 (5 complete) in 2 trajectories",
+        "27 bytes per step",
+        "vector float32(3,)",
+    ):
         assert part in text
-    assert "mean 70.0, from 10.0 to 200.0" in text
+    assert "mean 70.0, min 10.0, max 200.0" in text
     lines = [line for line in text.splitlines() if "#" in line]
     assert len(lines) == 4 and "10.0 to       29.0        2 ####" in lines[0]
 
@@ -136,10 +140,10 @@ def test_info_of_an_empty_store(tmp_path, capsys):
 
 def test_export_and_import(logdir, tmp_path, capsys):
     assert main(["replay", "export", str(logdir), str(tmp_path / "episodes")]) == 0
-    assert "exported 5 episodes with 295 steps" in capsys.readouterr().out
+    assert "exported 5 episodes (295 steps)" in capsys.readouterr().out
     for total in (295, 590):
         assert main(["replay", "import", str(tmp_path / "episodes"), str(tmp_path / "new")]) == 0
-        assert f"imported 5 episodes with 295 steps to {tmp_path}/new/replay/train, which holds {total}" in (
+        assert f"imported 5 episodes (295 steps) to {tmp_path}/new/replay/train, {total} steps in total" in (
             capsys.readouterr().out
         )
     with open_store(5, 0, directory=tmp_path / "new" / "replay" / "train") as store:  # as a run that goes on opens it
@@ -152,8 +156,8 @@ def test_export_and_import(logdir, tmp_path, capsys):
     ("argv", "code", "part"),
     [
         (["info", "nowhere"], 1, "nowhere holds no replay"),
-        (["info", "a", "b"], 2, "has 2 paths"),
-        (["export", "a"], 2, "has 1 paths"),
+        (["info", "a", "b"], 2, "got 2 paths"),
+        (["export", "a"], 2, "got 1 paths"),
         (["import", "a", "b", "--capacity", "-1"], 2, "capacity=-1 is negative"),
         (["import", "a", "b", "--task", "x"], 2, "'--task' is unknown"),
         (["burn", "a"], 2, "'burn'"),

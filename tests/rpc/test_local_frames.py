@@ -1,4 +1,4 @@
-"""Frames on a local socket arrive as they were sent, however the bytes are cut; what is no frame ends the connection."""
+"""Frames on a local socket arrive as they were sent, however the bytes are cut; anything else ends the connection."""
 
 import contextlib
 import itertools

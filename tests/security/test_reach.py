@@ -20,7 +20,7 @@ SMALL = ["--preset", "debug", "--agent", "dreamfleet.agent.random:RandomAgent", 
 def test_by_default_nothing_is_on_the_network():
     run = load_options([], []).run
     assert {run.actor_addr, run.replay_addr, run.logger_addr} == {"ipc:{auto}"}
-    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    addr = rpc.resolve_addr("ipc:{auto}", "auto")
     directory = Path(addr.removeprefix("ipc:")).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     rpc.remove_addr(addr)

@@ -1,6 +1,6 @@
-"""The roles of a run while they live: starts them, listens to them, restarts or gives them up, and ends them all.
+"""The roles of a running fleet: starts them, reads their messages, restarts or gives up on them, kills the rest.
 
-One selector over all lifelines and process descriptors. The supervisor drives it, step by step.
+One selector over all lifelines and process descriptors. The supervisor calls `step` in a loop.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Fleet:
         self.state = "starting"
         self.is_complete = False  # the main role has returned
         self.fatal: Cause | None = None  # the death that ends the run
-        self._causes: list[Cause] = []  # of deaths since which the role has not been well
+        self._causes: list[Cause] = []  # deaths of roles that have not been stable since
         self._logdir = logdir
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._on_log = on_log
@@ -45,20 +45,20 @@ class Fleet:
         self._run_id = uuid.uuid4().hex
         self._next_tick = 0.0
         self._selector = selectors.DefaultSelector()
-        self._ear, self._waker = socket.socketpair()
-        self._ear.setblocking(False)
-        self._waker.setblocking(False)
-        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
 
     def wake(self) -> None:
         """Ends the wait in `step`; safe in any thread and in signal handlers."""
         with contextlib.suppress(OSError):  # full: it is awake, or closed: it is over
-            self._waker.send(b"\0")
+            self._wake_writer.send(b"\0")
 
     def start(self, role: RoleRecord) -> None:
         """Starts the next incarnation of a role."""
         role.restart_at = None
-        role.enter("starting")
+        role.set_state("starting")
         incarnation, role.starts = role.starts, role.starts + 1
         try:
             if role.spec.in_thread:
@@ -67,20 +67,20 @@ class Fleet:
                 watchdog_s = WATCHDOG_FRACTION * self._heartbeat_timeout_s
                 handle = RoleProcess(role.spec, role.payload, incarnation, self._run_id, role.log_file, watchdog_s)
         except OSError as error:
-            self._suffer(role, Cause(role.spec.name, f"cannot be started: {error}", "", time.monotonic()))
+            self._handle_death(role, Cause(role.spec.name, f"failed to start: {error}", "", time.monotonic()))
             return
         role.life = Incarnation(handle, time.monotonic())
         handle.watch(self._selector, role)
 
     def step(self, until: float = math.inf) -> None:
-        """Waits for an event, a restart that is due, the next tick or `until`, and deals with what happened."""
+        """Waits for an event, a due restart, the next tick or `until`, and handles what happened."""
         restarts = [role.restart_at for role in self.roles if role.restart_at is not None]
         wake_at = min(self._next_tick, until, *restarts)
         ready = [key.data for key, _ in self._selector.select(max(0.0, wake_at - time.monotonic()))]
         is_tick = time.monotonic() >= self._next_tick
         is_woken = None in ready
         if is_woken:
-            self._ear.recv(4096)
+            self._wake_reader.recv(4096)
         for role in self.roles:
             # A tick reads all of them, so that a heartbeat that has come in is seen before its age is judged.
             if role.life and (is_tick or is_woken or role in ready):
@@ -95,7 +95,7 @@ class Fleet:
 
     def stop(self, role: RoleRecord) -> None:
         """Asks a role to return."""
-        role.enter("stopping")
+        role.set_state("stopping")
         if role.life:
             role.life.handle.stop()
 
@@ -106,24 +106,24 @@ class Fleet:
             role.life.handle.kill()
 
     def end(self) -> None:
-        """Kills and reaps whatever is left."""
+        """Kills and reaps all remaining processes."""
         for role in self.roles:
-            self.kill(role, "the run is over")
+            self.kill(role, "run finished")
         for role in self.roles:
             if role.life:
                 handle = role.life.handle
-                role.end(handle.wait_exit(REAP_S))
+                role.on_exit(handle.wait_exit(REAP_S))
                 handle.close()
                 role.life = None
-                role.enter("dead")
+                role.set_state("dead")
 
     def close(self) -> None:
         self._selector.close()
-        self._ear.close()
-        self._waker.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
 
     def publish(self) -> None:
-        """Writes the status; a disk that is full for a while does not end a run."""
+        """Writes the status; a full disk does not end the run."""
         status = make_status(self.state, self.roles)
         try:
             write_status(self._logdir, status)
@@ -143,9 +143,9 @@ class Fleet:
         first = min(self._causes, key=lambda cause: cause.at)
         text = f"{first.role} failed: {first.what}"
         if first.role != self.fatal.role:
-            text += f"\nThe run ended when {self.fatal.role} failed after it: {self.fatal.what}"
+            text += f"\nThe run ended when {self.fatal.role} failed after that: {self.fatal.what}"
         log_file = next(role.log_file for role in self.roles if role.spec.name == first.role)
-        text += f"\nIts output is in {log_file}"
+        text += f"\nLog file: {log_file}"
         if first.traceback:
             text += f"\n--- traceback in {first.role} ---\n{first.traceback.rstrip()}"
         return text
@@ -153,23 +153,23 @@ class Fleet:
     def _read(self, role: RoleRecord, life: Incarnation) -> None:
         code = life.handle.poll_exit()  # before the messages: once it has ended, no more are on their way
         for message in life.handle.receive():
-            self._hear(role, message)
+            self._on_message(role, message)
         if code is None:
             return
-        has_returned, cause = role.end(code)
+        has_returned, cause = role.on_exit(code)
         life.handle.close()
         if has_returned and (role.spec.is_main or self.state == "stopping"):
             role.life = None
-            role.enter("done")
+            role.set_state("done")
             self.is_complete |= role.spec.is_main
         else:
-            self._suffer(role, cause)
+            self._handle_death(role, cause)
 
-    def _hear(self, role: RoleRecord, message: dict) -> None:
+    def _on_message(self, role: RoleRecord, message: dict) -> None:
         if message["kind"] == "log":
             self._on_log(role.spec.name, message["level"], message["text"])
             return
-        role.hear(message)
+        role.on_message(message)
         if message["kind"] == "failure":
             # Its process may take a while to end, and others may end because of it before.
             self._causes.append(role.explain(message))
@@ -177,23 +177,23 @@ class Fleet:
             role.hangs += 1
             self.kill(role, overdue)
         if message.get("is_terminated") and role.state != "stopping":
-            self._on_log(role.spec.name, "warning", "got SIGTERM: asked to stop")
+            self._on_log(role.spec.name, "warning", "received SIGTERM: stopping")
             self.stop(role)
 
-    def _suffer(self, role: RoleRecord, cause: Cause) -> None:
-        """Deals with an end that nobody asked for."""
+    def _handle_death(self, role: RoleRecord, cause: Cause) -> None:
+        """Handles an exit that was not requested: restart, continue without the role, or fail the run."""
         if cause not in self._causes:
             self._causes.append(cause)
         is_stopping = self.state == "stopping"
-        verdict = Verdict.GO_ON if is_stopping else role.judge(cause)
+        verdict = Verdict.CONTINUE if is_stopping else role.apply_policy(cause)
         role.life = None
-        role.enter("restarting" if verdict is Verdict.RESTART else "dead")
+        role.set_state("restarting" if verdict is Verdict.RESTART else "dead")
         is_last = all(other.state in ("dead", "done") for other in self.roles)
         # While stopping, only the main role matters: the stop was to end with its checkpoint.
         is_fatal = role.spec.is_main and cause.traceback if is_stopping else verdict is Verdict.GIVE_UP or is_last
         if is_fatal and not self.fatal:
             self.fatal = cause
-        what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "going on without it"
+        what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "continuing without it"
         text = f"{cause.what}: {what_next}"
         if cause.traceback and not cause.is_refusal:
             text += f"\n{cause.traceback.rstrip()}"
@@ -207,9 +207,9 @@ class Fleet:
                 if silence_s > self._heartbeat_timeout_s:
                     self.kill(role, f"no heartbeat for {silence_s:.0f} s")
                 elif role.life.exit_by is not None and now > role.life.exit_by:
-                    self.kill(role, "did not exit after it had ended")
+                    self.kill(role, "still alive after the role returned")
         if self.state == "starting" and all(role.has_run or role.state == "dead" for role in self.roles):
             self.state = "running"
-        # The death of a role that is well again does not explain what fails from here on.
-        well = {role.spec.name for role in self.roles if role.is_well()}
-        self._causes = [cause for cause in self._causes if cause.role not in well]
+        # A role that is stable again no longer explains later failures.
+        stable = {role.spec.name for role in self.roles if role.is_stable()}
+        self._causes = [cause for cause in self._causes if cause.role not in stable]

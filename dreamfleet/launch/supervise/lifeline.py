@@ -25,7 +25,7 @@ from dreamfleet.launch.supervise.watchdog import Watchdog
 
 HEARTBEAT_S = 1.0
 ORPHAN_GRACE_S = 5.0  # for a role to stop by itself after its supervisor is gone
-OUTCOME_PATIENCE_S = 5.0  # the last message may wait this long for room in the socket; heartbeats and logs do not wait
+OUTCOME_TIMEOUT_S = 5.0  # the last message may wait this long for room in the socket; heartbeats and logs do not wait
 MAX_PACKET = 1 << 18
 MAX_TEXT = 10_000  # characters; a packet has to fit the socket buffer even when every one of them is escaped
 MAX_WAITS = 8
@@ -93,7 +93,7 @@ def make_heartbeat() -> dict:
 
 
 def run_to_end(call: Callable[[], None]) -> dict:
-    """Makes the call that a role is; returns the message that says how it ended."""
+    """Runs a role; returns the message that reports how it ended."""
     try:
         call()
     except BaseException as error:
@@ -117,14 +117,14 @@ def stop_process() -> None:
 
 
 class Lifeline:
-    """The child's end: sends heartbeats, obeys commands, and ends the process tree once the supervisor is gone."""
+    """The child's end: sends heartbeats, handles stop requests, and kills the process tree if the supervisor dies."""
 
     def __init__(self, end: socket.socket, supervisor: int, token: str, watchdog_s: float):
         self._end = end
         self._supervisor = supervisor
         self._token = token
         self._watchdog = Watchdog(watchdog_s)
-        self._is_overdue = False  # hangs, as its log says
+        self._is_overdue = False  # stacks of the hang are in the log
         self.is_terminated = False  # got SIGTERM: the supervisor is told and decides
 
     def start(self) -> None:
@@ -137,17 +137,17 @@ class Lifeline:
         lifecycle.on_state(lambda: self.send(make_heartbeat()))
         threading.Thread(target=self._serve, name="lifeline", daemon=True).start()
 
-    def send(self, message: dict, patience_s: float = 0.0) -> None:
-        """Sends from any thread; drops the message if the supervisor is gone, or does not read within `patience_s`."""
+    def send(self, message: dict, timeout_s: float = 0.0) -> None:
+        """Sends from any thread; drops the message if the supervisor is gone, or does not read within `timeout_s`."""
         data = encode(message)
         with contextlib.suppress(OSError):
             try:
                 self._end.send(data)
             except BlockingIOError:
-                if patience_s:
+                if timeout_s:
                     poll = select.poll()
                     poll.register(self._end, select.POLLOUT)
-                    poll.poll(patience_s * 1000)
+                    poll.poll(timeout_s * 1000)
                     self._end.send(data)
 
     def _serve(self) -> None:
@@ -168,7 +168,7 @@ class Lifeline:
                     stop_process()
                 if not is_open:
                     break
-        self._end_as_orphan()
+        self._exit_as_orphan()
 
     def _beat(self) -> None:
         overdue = lifecycle.overdue()
@@ -178,12 +178,12 @@ class Lifeline:
         self.send({**make_heartbeat(), "is_terminated": self.is_terminated, "overdue": overdue})
         self._watchdog.feed()
 
-    def _end_as_orphan(self) -> None:
+    def _exit_as_orphan(self) -> None:
         self._watchdog.feed(2 * ORPHAN_GRACE_S)
-        log.warning("The supervisor is gone: stopping.")
+        log.warning("supervisor died: stopping")
         stop_process()
         threading.Event().wait(ORPHAN_GRACE_S)  # cut short by the end of the process
-        log.warning("Did not stop within %g s: killed.", ORPHAN_GRACE_S)
+        log.warning("did not stop within %g s: killing", ORPHAN_GRACE_S)
         kill_marked(self._token)
         os.killpg(0, signal.SIGKILL)  # this process too, so it comes last
 

@@ -1,4 +1,4 @@
-"""What the supervisor knows of one role, and the restart policy's decisions. Holds no process logic of its own."""
+"""The supervisor's record of one role, and its restart decisions. Contains no process logic."""
 
 import signal
 import time
@@ -10,21 +10,21 @@ from dreamfleet.launch.supervise.lifeline import HEARTBEAT_S
 from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
 from dreamfleet.launch.topology import RoleSpec
 
-STABLE_S = 10.0  # a role that has been running for this long starts over with the shortest delay
+STABLE_S = 10.0  # after running this long, a role's restart back-off is reset
 EXIT_GRACE_S = 10.0  # from the role's return to the end of its process
 
 
 class Verdict(Enum):
-    """What a death means for the run."""
+    """What the restart policy decides after a death."""
 
     RESTART = "restart"
-    GO_ON = "go on"
+    CONTINUE = "continue"
     GIVE_UP = "give up"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a role ended when it should not have; `at` is on the monotonic clock."""
+    """Why a role died; `at` is on the monotonic clock."""
 
     role: str
     what: str
@@ -63,14 +63,14 @@ class RoleRecord:
     restart_at: float | None = None
     failed_starts: int = 0
     backoff_step: int = 0
-    hangs: int = 0  # deaths because something in it took too long
+    hangs: int = 0  # kills because of an exceeded time limit
 
-    def enter(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         if state != self.state:
             self.state, self.since = state, time.monotonic()
 
-    def hear(self, message: dict) -> None:
-        """Takes in a heartbeat or an outcome of the current incarnation."""
+    def on_message(self, message: dict) -> None:
+        """Records a heartbeat or an outcome of the current incarnation."""
         now = time.monotonic()
         assert self.life is not None, self.spec.name
         if message["kind"] == "heartbeat":
@@ -81,10 +81,10 @@ class RoleRecord:
         if message["state"] == "running":
             self.has_run = True
             self.life.running_since = self.life.running_since or now
-        if self.state != "stopping":  # a heartbeat sent before the stop was heard
-            self.enter(message["state"])
+        if self.state != "stopping":  # a heartbeat sent before the stop request arrived
+            self.set_state(message["state"])
 
-    def end(self, code: int | None) -> tuple[bool, Cause]:
+    def on_exit(self, code: int | None) -> tuple[bool, Cause]:
         """Ends the incarnation: whether the role had returned, and what to say if it should not have ended.
 
         A role has returned even if its process had to be killed afterwards, because of a thread that lingered.
@@ -107,13 +107,13 @@ class RoleRecord:
         is_refusal = failure["is_refusal"] and not self.has_run
         return Cause(self.spec.name, failure["summary"], failure["traceback"], failure["at"], is_refusal)
 
-    def judge(self, cause: Cause) -> Verdict:
+    def apply_policy(self, cause: Cause) -> Verdict:
         """Applies the restart policy to the death of the current incarnation; sets `restart_at` for a restart."""
         policy, life, now = self.spec.policy, self.life, time.monotonic()
         if cause.is_refusal or (life and life.outcome and life.outcome.get("is_fatal")):
             return Verdict.GIVE_UP
         if self.spec.in_thread or not policy.restart:
-            return Verdict.GO_ON if self.spec.optional else Verdict.GIVE_UP
+            return Verdict.CONTINUE if self.spec.optional else Verdict.GIVE_UP
         if life is None or life.running_since is None:
             self.failed_starts += 1
         else:
@@ -126,8 +126,8 @@ class RoleRecord:
         self.backoff_step += 1
         return Verdict.RESTART
 
-    def is_well(self) -> bool:
-        """Whether the role has been running for long enough that its last death is over and done with."""
+    def is_stable(self) -> bool:
+        """Whether the role has been running for at least STABLE_S."""
         return self.state == "running" and time.monotonic() - self.since >= STABLE_S
 
     def status(self) -> dict:
@@ -149,7 +149,7 @@ class RoleRecord:
 def describe_exit(code: int | None) -> str:
     """An exit code in words."""
     if code is None:
-        return "did not end"
+        return "still running"
     if code >= 0:
         return f"exit code {code}"
     try:

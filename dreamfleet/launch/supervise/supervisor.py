@@ -1,4 +1,4 @@
-"""The local launcher's core: runs a fleet to its end, stops it in order, and leaves no process behind."""
+"""The core of the local launcher: runs a fleet, shuts it down in order, and leaves no process behind."""
 
 import contextlib
 import itertools
@@ -92,7 +92,7 @@ class Supervisor:
                 fleet.start(role)
             while not (self._requests or fleet.is_complete or fleet.fatal):
                 fleet.step()
-            self._stop_in_order(fleet)
+            self._shut_down(fleet)
             end_state = "failed" if fleet.fatal else "done"
         finally:
             fleet.end()
@@ -102,16 +102,16 @@ class Supervisor:
         if fleet.fatal:
             raise (RunRefused if fleet.fatal.is_refusal else RunFailed)(fleet.explain())
 
-    def _stop_in_order(self, fleet: Fleet) -> None:
+    def _shut_down(self, fleet: Fleet) -> None:
         """Stops the main role, which may need the others for its checkpoint, and then the others."""
         answered = len(self._requests)
-        reason = "a role failed" if fleet.fatal else "complete" if fleet.is_complete else self.stop_reason
+        reason = "a role failed" if fleet.fatal else "run finished" if fleet.is_complete else self.stop_reason
         self._on_log("supervisor", "info", f"stopping: {reason}")
         fleet.state = "stopping"
         for role in fleet.roles:
             if role.restart_at is not None:
                 role.restart_at = None
-                role.enter("dead")
+                role.set_state("dead")
         for grace_s, group in _group_by_stop_order(fleet.roles, self._stop_grace_s):
             for role in group:
                 fleet.stop(role)

@@ -1,4 +1,4 @@
-"""The end of a process that can do nothing more itself, since its GIL is never released. The lifeline feeds it."""
+"""Kills a process whose GIL is never released. Fed by the lifeline thread."""
 
 import faulthandler
 import os

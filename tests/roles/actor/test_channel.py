@@ -37,7 +37,7 @@ class Sink:
 
 @pytest.fixture
 def addr():
-    addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    addr = rpc.resolve_addr("ipc:{auto}", "auto")
     yield addr
     rpc.remove_addr(addr)
 
@@ -136,7 +136,7 @@ def test_drain_gives_up_on_a_peer_that_takes_nothing(sink, addr):
 
 
 def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, client):
-    logger_addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    logger_addr = rpc.resolve_addr("ipc:{auto}", "auto")
     logger = Sink(logger_addr, "tran")
     sink.is_open.clear()
     try:
@@ -157,7 +157,7 @@ def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, clie
 
 
 def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, sink, client):
-    logger_addr = rpc.resolve_addr("ipc:{auto}", "zmq")
+    logger_addr = rpc.resolve_addr("ipc:{auto}", "auto")
     failures = []
     with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
         sender = TransitionSender(client, logger, read_args(make_args(tmp_path)), failures.append)

@@ -1,0 +1,92 @@
+"""Phases and waits in the user's words."""
+
+import pytest
+
+from dreamfleet.metrics.bottlenecks import find_phase, format_waits
+from dreamfleet.metrics.progress import Progress
+
+BEFORE, AFTER = Progress(updates=0), Progress(updates=7)
+
+
+def make_status(state="running", **waits):
+    """A status in which each role has waited for something for two seconds, half of the time."""
+    return {
+        "state": state,
+        "roles": {name: {"waits": [{"what": what, "seconds": 2.0, "share": 0.5}]} for name, what in waits.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("progress", "status", "phase"),
+    [
+        (BEFORE, {}, "starting"),
+        (BEFORE, make_status("starting"), "starting"),
+        (BEFORE, make_status(), "prefilling replay buffer"),
+        (BEFORE, make_status(agent="device: update"), "compiling"),
+        (AFTER, make_status(agent="device: update"), "training"),
+        (BEFORE, make_status(env0="actor.act"), "running"),
+        (AFTER, make_status("stopping"), "stopping"),
+        (AFTER, make_status("stopping", agent="checkpoint: writing"), "saving"),
+        (AFTER, make_status("done"), "finished"),
+        (Progress(updates=7, step=5, total_steps=5), make_status("done"), "finished"),
+        (Progress(updates=7, step=4, total_steps=5), make_status("done"), "stopped"),
+        (AFTER, make_status("failed"), "failed"),
+    ],
+)
+def test_phase(progress, status, phase):
+    assert find_phase(progress, status) == phase
+
+
+@pytest.mark.parametrize(
+    ("role", "what", "shown"),
+    [
+        (
+            "replay",
+            "learner: ratio allows no insert",
+            "collection paused 50% of the last 2.0 s: learner-bound (train ratio reached)",
+        ),
+        (
+            "replay",
+            "environments: ratio allows no sample",
+            "learner idle 50% of the last 2.0 s: environment-bound",
+        ),
+        ("agent", "replay: room for transitions", "acting paused 50% of the last 2.0 s by replay"),
+        ("agent", "replay.sample_batch_train", "learner waiting for a batch (50% of the last 2.0 s)"),
+        ("agent", "device: update", "training (50% of the last 2.0 s)"),
+        ("env3", "actor.act", "env3 waiting for the policy (50% of the last 2.0 s)"),
+        ("env3", "actor.act_many", "env3 waiting for the policy (50% of the last 2.0 s)"),
+        ("env3", "environment 3: construction", "creating env 3 (50% of the last 2.0 s)"),
+        ("agent", "replay: connection", "agent connecting to replay (50% of the last 2.0 s)"),
+        ("replay", "disk: no space in /data", "replay paused: disk full (50% of the last 2.0 s)"),
+    ],
+)
+def test_wait(role, what, shown):
+    assert format_waits(make_status(**{role: what}), AFTER).startswith(shown)
+
+
+def test_the_first_train_step_is_compiled():
+    assert "compiling train step" in format_waits(make_status(agent="device: update"), BEFORE)
+
+
+def test_roles_that_wait_for_the_same_are_grouped():
+    status = make_status(env0="actor.act", env1="actor.act", env12="actor.act")
+    assert format_waits(status, AFTER) == "3 env workers waiting for the policy (50% of the last 2.0 s)"
+    status = make_status(agent="logger: connection", replay="logger: connection")
+    assert format_waits(status, AFTER).startswith("agent and 1 more connecting to logger")
+
+
+def test_an_uninterrupted_wait_has_its_length_only():
+    status = make_status(replay="learner: ratio allows no insert", agent="replay.update")
+    for role in status["roles"].values():
+        role["waits"][0]["share"] = 1.0
+    assert format_waits(status, AFTER) == (
+        "collection paused for 2.0 s: learner-bound (train ratio reached), agent waiting for replay.update (2.0 s)"
+    )
+
+
+def test_what_follows_from_a_bottleneck_is_not_shown_beside_it():
+    learner_bound = make_status(replay="learner: ratio allows no insert", agent="replay: room for transitions")
+    assert format_waits(learner_bound, AFTER).startswith("collection paused")
+    assert "acting" not in format_waits(learner_bound, AFTER)
+    env_bound = make_status(replay="environments: ratio allows no sample", agent="replay.sample_batch_train")
+    assert format_waits(env_bound, AFTER) == "learner idle 50% of the last 2.0 s: environment-bound"
