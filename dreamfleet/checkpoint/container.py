@@ -137,7 +137,7 @@ class _Packer:
         if all(hasattr(node, name) for name in ("__array__", "dtype", "shape")):
             return {"array": self._pack_array(node, path)}
         raise CheckpointError(
-            f"cannot save {path or 'the tree'}: {type(node).__name__} is no array, number, str or bytes"
+            f"cannot save {path or 'the tree'}: {type(node).__name__} is not an array, number, str or bytes"
         )
 
     def _pack_array(self, array: Any, path: str) -> list:

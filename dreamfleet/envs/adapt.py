@@ -31,7 +31,7 @@ def as_env(env: Any, seed: int | None = None, size: int = DEFAULT_SIZE, info: Se
 
         return fit(FromDmEnv(env), size)
     raise EnvError(
-        f"{type(env).__name__} is no environment: it has neither obs_space, act_space, step and close (ours), nor "
+        f"{type(env).__name__} is not an environment: it has neither obs_space, act_space, step and close (ours), nor "
         "observation_space (Gymnasium), nor observation_spec (dm_env)"
     )
 
@@ -67,4 +67,4 @@ def _from_gymnasium(env: Any, seed: int | None, info: Sequence[str]) -> Env:
 @functools.cache  # once for each kind of image
 def _say_resized(images: tuple, size: int) -> None:
     shapes = ", ".join(f"'{key}' {shape}" for key, shape in images)
-    log.warning("the networks cannot take images of %s: resized to %d x %d (--env.gym.size)", shapes, size, size)
+    log.warning("unsupported image size %s: resized to %d x %d (--env.gym.size)", shapes, size, size)

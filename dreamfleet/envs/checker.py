@@ -117,9 +117,9 @@ def _sample(space: elements.Space, rows: int, rng: np.random.Generator) -> np.nd
 def _report_episodes(checker: StepChecker, steps: int, report: CheckReport) -> None:
     for check in ("shapes", "dtypes", "ranges", "numbers", "flags"):
         if not report.has(check):
-            report.add("ok", check, f"right in {steps:,} steps")
+            report.add("ok", check, f"passed in {steps:,} steps")
     if not checker.episodes:
-        report.add("ok", "episodes", f"none ended in {steps:,} steps of random actions")
+        report.add("ok", "episodes", f"no episode ended in {steps:,} random steps")
         return
     scores, lengths = zip(*checker.episodes, strict=True)
     report.facts |= {"episodes": len(scores), "score": float(np.mean(scores)), "length": float(np.mean(lengths))}
@@ -166,7 +166,7 @@ def _check_process(make_env: Callable, is_light: bool, report: CheckReport) -> N
         message = f"cannot be sent to other processes ({error}): make what it needs inside of the factory"
         report.add("error", "pickling", message)
     if is_light and "jax" in sys.modules:
-        report.add("warning", "imports", "the environment imports JAX, whose start every environment process pays for")
+        report.add("warning", "imports", "the environment imports JAX: every environment process starts slowly")
 
 
 def _close(env: Env, report: CheckReport) -> None:

@@ -31,7 +31,7 @@ class Env(Protocol):
     has `is_first`, the last `is_last`; `is_terminal` says that the episode ended for good rather than by a time limit.
     Keys that begin with `log/` are episode statistics: the agent never sees them. An environment with the attribute
     `num_envs` is that many in one: its spaces are those of one, its actions and observations have a leading dimension.
-    One with a method `render()` that returns a picture, uint8 (H, W, 3), or None is filmed with it.
+    One with a method `render()` that returns a picture, uint8 (H, W, 3), or None is recorded with it.
     """
 
     @property

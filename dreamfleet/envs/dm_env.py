@@ -26,7 +26,7 @@ class FromDmEnv:
         self._obs_name = "image" if getattr(spec, "dtype", None) == np.uint8 and len(spec.shape) > 1 else "vector"
         self.obs_space = {k: _convert(k, s) for k, s in _flatten(spec, self._obs_name)}
         if taken := sorted(self.obs_space.keys() & STEP_SPACES.keys()):
-            raise EnvError(f"the dm_env observation has {taken}, which we use ourselves; rename them with a wrapper")
+            raise EnvError(f"the dm_env observation has {taken}, which are reserved; rename them with a wrapper")
         self._dtypes = {k: s.dtype for k, s in self.obs_space.items()}
         self.obs_space |= STEP_SPACES
         self.act_space = {k: _convert(k, s) for k, s in _flatten(self._act_spec, "action")} | {"reset": RESET_SPACE}
@@ -92,4 +92,4 @@ def _convert(key: str, spec: Any) -> elements.Space:
     if dtype.kind in "iu":
         low, high = (INT32.min, INT32.max) if low is None else (np.asarray(low, np.int64), np.asarray(high, np.int64))
         return elements.Space(np.int32, spec.shape, low, np.asarray(high) + 1)
-    raise EnvError(f"'{key}' has the spec {spec}, which is no array of numbers; leave it out with a wrapper")
+    raise EnvError(f"'{key}' has the spec {spec}, which is not numeric; drop it with a wrapper")

@@ -80,7 +80,7 @@ def convert_leaves(leaves: list[Leaf], taken: dict) -> dict:
     """Our spaces by key; refuses keys that are `taken`."""
     converted = {leaf.key: leaf.space for leaf in leaves}
     if names := sorted(converted.keys() & taken.keys()):
-        raise EnvError(f"the Gymnasium space has {names}, which we use ourselves; rename them with a wrapper")
+        raise EnvError(f"the Gymnasium space has {names}, which are reserved; rename them with a wrapper")
     if len(converted) < len(leaves):
         keys = sorted(leaf.key for leaf in leaves)
         raise EnvError(f"the Gymnasium space has two entries that would both get the same key; its keys are {keys}")

@@ -130,7 +130,7 @@ def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> En
     repeat, length = options.repeat, options.length
     if (repeat > 1 or length) and getattr(env, "num_envs", None):
         key, value = ("env.gym.repeat", repeat) if repeat > 1 else ("env.gym.length", length)
-        raise ConfigError(key, value, "cannot be used with several environments in one", "do it inside of them")
+        raise ConfigError(key, value, "is not supported for vector environments", "apply it inside of them")
     env = ActionRepeat(env, repeat) if repeat > 1 else env
     return TimeLimit(env, length) if length else env
 

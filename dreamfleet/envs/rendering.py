@@ -16,13 +16,13 @@ class WithFrame(Wrapper):
     def __init__(self, env: Env, task: str):
         super().__init__(env)
         if self.num_envs:
-            raise ConfigError("task", task, "makes several environments at once", "name one that makes a single one")
+            raise ConfigError("task", task, "is a vector environment", "name a single environment")
         obs = env.step(reset_action(env))  # before that, most cannot draw themselves
         images = {k: s.shape for k, s in env.obs_space.items() if s.dtype == np.uint8 and len(s.shape) == 3}
         self._is_drawn, why_not = _can_draw(env)
         if not self._is_drawn and not images:
             remedy = "let it take render_mode='rgb_array' and pass it on to Gymnasium, or give it a method render()"
-            raise ConfigError("task", task, f"neither renders pictures{why_not} nor has an image to observe", remedy)
+            raise ConfigError("task", task, f"neither renders images{why_not} nor observes any", remedy)
         self._key = max(images, key=lambda key: (np.prod(images[key]), key), default="")
         self._shape = self._picture(obs).shape
 

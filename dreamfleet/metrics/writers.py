@@ -37,7 +37,7 @@ def check_outputs(names: Sequence[str]) -> None:
     for name in names:
         if name not in OUTPUTS:
             remedy = f"{did_you_mean(name, OUTPUTS, 'give one that exists')} (there are {', '.join(OUTPUTS)})"
-            raise ConfigError("logger.outputs", name, "is not a writer", remedy)
+            raise ConfigError("logger.outputs", name, "is an unknown output", remedy)
         remedy = f"run pip install 'dreamfleet[{name}]', or leave it out"
         check_installed("logger.outputs", name, OUTPUTS[name], remedy)
 

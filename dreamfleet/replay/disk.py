@@ -30,7 +30,7 @@ class DiskFiles:
             self._lock = _lock(self.directory / "lock")
         except OSError as error:
             reason = f"cannot be written to ({error.strerror}: {error.filename})"
-            remedy = "choose a directory that you may write to"
+            remedy = "choose a writable directory"
             raise ConfigError("replay.directory", str(directory), reason, remedy) from error
         self._state: StoreState | None = None
 
@@ -54,7 +54,7 @@ class DiskFiles:
         newest = next((segment for segment in reversed(segments) if self._is_own(segment)), None)
         good = [segment for segment in segments if self._try(segment.path, self._clean, segment, newest)]
         if not self._state.is_same_boot:
-            log.warning("the machine was started anew: steps after the last sync are dropped from %s", self.directory)
+            log.warning("%s: the machine was restarted, steps after the last fsync are lost", self.directory)
         return good, len(good) == len(paths) and self._state.is_same_boot
 
     def create(self, layout: Layout, serial: int) -> Segment:
@@ -101,7 +101,7 @@ class DiskFiles:
             return open_state(path, is_writable=True)
         except (OSError, ValueError) as error:
             if segments:
-                log.warning("%s cannot be used (%s): every row that is there is taken", path, error)
+                log.warning("%s is unusable (%s): recovering every row that was found", path, error)
         store_id = segments[0].id[:8] if segments else os.urandom(8)
         return create_state(path, store_id, max((int(segment.numbers.max()) for segment in segments), default=0))
 
@@ -123,7 +123,7 @@ class DiskFiles:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             aside = Path(path).with_suffix(".damaged")
             Path(path).replace(aside)
-            log.warning("segment %s is damaged (%s): the rest is used, see %s", path, error, aside)
+            log.warning("segment %s is damaged (%s): moved to %s, the others are used", path, error, aside)
             return None
 
 

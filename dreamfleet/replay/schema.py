@@ -42,7 +42,7 @@ class Schema:
             if name not in batch or batch[name].dtype != bool or batch[name].ndim != 1:
                 raise ReplayError(f"the row has no '{name}' of type bool; it has {sorted(batch)}")
         if "stepid" in batch:
-            raise ReplayError("the row has a 'stepid', which the replay gives out itself; remove it")
+            raise ReplayError("the row has a 'stepid', which only the replay assigns; remove it")
         return cls(Column(name, value.dtype, value.shape[1:]) for name, value in batch.items())
 
     @classmethod
@@ -78,4 +78,4 @@ class Schema:
             if value.shape[:1] != (num_rows,):
                 raise ReplayError(f"'{name}' has shape {value.shape}, but there are {num_rows} workers")
         given = Schema(Column(name, value.dtype, value.shape[1:]) for name, value in batch.items())
-        raise ReplayError(f"the row is unlike those before: {self.difference(given)}")
+        raise ReplayError(f"the row does not match the rows before: {self.difference(given)}")

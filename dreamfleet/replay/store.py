@@ -216,7 +216,7 @@ class Store:
         check_fit(geometry, self.capacity, room, self._files.place)
         size = format_bytes(geometry.total_bytes)
         place, step_bytes = self._files.place, schema.row_bytes
-        log.info("%s: %s steps of %s bytes, %s in total", place, f"{self.capacity:,}", f"{step_bytes:,}", size)
+        log.info("replay buffer: %s steps of %s bytes, %s in %s", f"{self.capacity:,}", f"{step_bytes:,}", size, place)
         self._state.take_over(self.capacity)
         rows = Rows(self._files, geometry, self.length, online=self._is_online, on_evict=self._forget)
         self._selector = Selector(self._selection, rows.blocks, rows.items, geometry.rows)

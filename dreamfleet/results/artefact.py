@@ -49,7 +49,7 @@ def write_artefact(
                 shutil.rmtree(out, ignore_errors=True)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}: {error.filename})"
-        raise ConfigError("out", str(out), reason, "choose a place that you may write to") from None
+        raise ConfigError("out", str(out), reason, "choose a writable path") from None
     return sum(map(len, files.values()))
 
 
@@ -60,7 +60,7 @@ def check_target(out: Path) -> None:
     if out.suffix == ".zip" and not out.is_dir():
         return
     if out.exists() and not is_empty and not is_export:
-        raise ConfigError("out", str(out), "is there already and is not an export", "choose another name")
+        raise ConfigError("out", str(out), "exists and is not an export", "choose another name")
 
 
 def _files(

@@ -198,7 +198,7 @@ def test_an_export_is_replaced_and_nothing_else(random_run, tmp_path, refusal):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("")
     line = refusal("export", str(random_run), "--out", str(tmp_path / "thesis"))
-    assert "is there already and is not an export" in line and (tmp_path / "thesis" / "chapter.tex").exists()
+    assert "exists and is not an export" in line and (tmp_path / "thesis" / "chapter.tex").exists()
 
 
 def test_an_agent_that_cannot(random_run, refusal, tmp_path):

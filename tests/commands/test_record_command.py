@@ -27,19 +27,19 @@ def read_gif(path) -> np.ndarray:
 def test_rendered_episodes_and_no_dreams_without_images(vector_run, tmp_path, capfd, monkeypatch):
     for name in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
-    assert main(["record", str(vector_run), "--episodes", "2", "--out", str(tmp_path / "films"), "--fps", "20"]) == 0
+    assert main(["record", str(vector_run), "--episodes", "2", "--out", str(tmp_path / "videos"), "--fps", "20"]) == 0
     out, errors = capfd.readouterr()
     assert "XDG_RUNTIME_DIR" not in errors, "it tried to open a window"
-    files = sorted(path.name for path in (tmp_path / "films").iterdir())
+    files = sorted(path.name for path in (tmp_path / "videos").iterdir())
     assert files == ["episode_000.gif", "episode_000.mp4", "episode_001.gif", "episode_001.mp4"]
     assert "no open-loop predictions: gym_CartPole-v1 has no image observations" in out
     (line,) = [line for line in out.splitlines() if "episode_001.mp4" in line]
     count = int(line.rsplit(", ", 1)[1].split()[0])
     assert f"score {count - 1}.0" in line
-    frames = read_mp4(tmp_path / "films" / "episode_001.mp4")
+    frames = read_mp4(tmp_path / "videos" / "episode_001.mp4")
     assert frames.shape == (count, 400, 600, 3)
     assert frames.min() < 20 and frames.max() > 240, "a cart and a background"
-    with Image.open(tmp_path / "films" / "episode_001.gif") as image:
+    with Image.open(tmp_path / "videos" / "episode_001.gif") as image:
         times_ms = [frame.info["duration"] for frame in ImageSequence.Iterator(image)]
     assert sum(times_ms) == 50 * count, "pictures that stay the same are stored once and shown for longer"
 
@@ -66,14 +66,14 @@ def test_observed_images_and_dreams(image_run, capsys):
 
 @pytest.mark.parametrize("formats", [["mp4"], ["gif"]])
 def test_formats(random_run, tmp_path, formats, image_run):
-    argv = ["--dreams", "0", "--formats", *formats, "--out", str(tmp_path / "films")]
+    argv = ["--dreams", "0", "--formats", *formats, "--out", str(tmp_path / "videos")]
     assert main(["record", str(image_run), *argv]) == 0
-    assert [path.suffix[1:] for path in (tmp_path / "films").iterdir()] == formats
+    assert [path.suffix[1:] for path in (tmp_path / "videos").iterdir()] == formats
 
 
 def test_a_task_that_shows_nothing(random_run, refusal):
     line = refusal("record", str(random_run))
-    assert "task='dummy_vector' neither renders pictures nor has an image to observe" in line
+    assert "task='dummy_vector' neither renders images nor observes any" in line
 
 
 @pytest.mark.parametrize("package", ["av", "PIL.Image"])

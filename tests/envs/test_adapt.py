@@ -110,5 +110,5 @@ def test_repeat_and_length_hold_for_callables():
 
 
 def test_what_is_no_environment_is_refused():
-    with pytest.raises(EnvError, match="dict is no environment: it has neither obs_space"):
+    with pytest.raises(EnvError, match="dict is not an environment: it has neither obs_space"):
         as_env({})

@@ -172,7 +172,7 @@ def test_a_vector_that_raises_is_rebuilt_whole(caplog):
 
 
 def test_what_works_only_alone_is_refused():
-    with pytest.raises(ConfigError, match=r"env.gym.repeat=2 cannot be used with several environments in one"):
+    with pytest.raises(ConfigError, match=r"env.gym.repeat=2 is not supported for vector environments"):
         make_env(make_cartpoles, 0, {"gym": {"repeat": 2}})
 
 

@@ -68,7 +68,7 @@ def test_each_suite_takes_the_section_of_its_name(suite):
 )
 def test_an_unknown_name_is_refused_with_the_nearest(task, hint):
     needs(task.partition("_")[0])
-    with pytest.raises(ConfigError, match=f"task=.* is none of the .* try .*{hint}"):
+    with pytest.raises(ConfigError, match=f"task=.* is not one of the .* try .*{hint}"):
         make_env(task, 0, {"dmc": {"image": False}})
 
 

@@ -161,7 +161,7 @@ def make_frames(*values):
     return np.stack([np.full((4, 6, 3), value, np.uint8) for value in values])
 
 
-def test_films_the_first_environment_of_each_kind():
+def test_records_the_first_environment_of_each_kind():
     clock = Clock()
     tracker = EpisodeTracker(1000, video_every_s=10, clock=clock)
     tracker.add(make_batch((5, 0, "fe"), (2, 0, "f"), (1, 0, "f"), (6, 0, "fe"), image=make_frames(50, 20, 10, 60)))
@@ -181,7 +181,7 @@ def test_films_the_first_environment_of_each_kind():
     assert episode.video is not None
 
 
-def test_films_are_bounded_and_whole():
+def test_videos_are_bounded_and_whole():
     tracker = EpisodeTracker(60, max_frames=3)
     tracker.add(make_batch((0, 0, "f"), image=make_frames(0)))
     frames = make_frames(1)
@@ -195,7 +195,7 @@ def test_films_are_bounded_and_whole():
 
 
 @pytest.mark.parametrize("gap", ["forget", "restart", "size"])
-def test_no_film_of_a_broken_episode(gap):
+def test_no_video_of_a_broken_episode(gap):
     tracker = EpisodeTracker(60)
     tracker.add(make_batch((0, 0, "f"), image=make_frames(1)))
     if gap == "forget":

@@ -28,7 +28,7 @@ def pick_leaves(saved: Mapping[str, Any], wanted: Mapping[str, Any], regex: str 
     names = [name for name in wanted if regex is None or (name in saved and re.search(regex, name))]
     missing = [name for name in names if name not in saved]
     if missing:
-        raise CheckpointError(f"the checkpoint has no {_few(missing)}; it is of another agent or another size")
+        raise CheckpointError(f"the checkpoint has no {_few(missing)}; it is from another agent or model size")
     if not names:
         raise CheckpointError(f"no parameter of the checkpoint matches {regex!r}; it has {_few(sorted(saved))}")
     changed = [name for name in names if np.shape(saved[name]) != np.shape(wanted[name])]

@@ -12,4 +12,4 @@ def check_name(suite: str, name: str, names: Collection[str]) -> None:
         return
     near = nearest(name, names) or sorted(names)[:5]
     hint = " or ".join(f"{suite}_{other}" for other in near)
-    raise ConfigError("task", f"{suite}_{name}", f"is none of the {len(names)} tasks of {suite}", f"try {hint}")
+    raise ConfigError("task", f"{suite}_{name}", f"is not one of the {len(names)} tasks of {suite}", f"try {hint}")

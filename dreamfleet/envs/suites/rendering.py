@@ -18,4 +18,4 @@ def choose_renderer(task: str, is_needed: bool = True) -> None:
         os.environ["MUJOCO_GL"] = found[0]
     elif is_needed:
         remedy = "install Debian's libegl1 or libosmesa6 (a control task also works with --env.dmc.image False)"
-        raise ConfigError("task", task, "draws images, but there is no library for that", remedy)
+        raise ConfigError("task", task, "renders images, but there is no OpenGL library", remedy)
