@@ -2,7 +2,7 @@
 
 It implements the agent contract that `docs/own_agent.md` describes. From this directory:
 
-    dreamfleet train --agent jax_agent:DQN --preset cartpole --logdir ~/logdir/dqn
+    dreamfleet train --agent jax_agent:DQN --preset cartpole --run.train_ratio 256 --logdir ~/logdir/dqn
 """
 
 import elements

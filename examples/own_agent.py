@@ -1,6 +1,6 @@
-"""An agent of one's own, complete: Q-learning in a table, which learns CartPole in a minute on two cores.
+"""Tabular Q-learning as a custom agent: learns CartPole in a minute on two cores.
 
-It only has the methods that `docs/own_agent.md` describes; nothing in Dreamfleet knows it. From this directory:
+It implements the agent contract that `docs/own_agent.md` describes. From this directory:
 
     dreamfleet train --agent own_agent:TableAgent --preset cartpole --logdir ~/logdir/table
 """
