@@ -5,11 +5,12 @@ It implements the agent contract that `docs/own_agent.md` describes. From this d
     dreamfleet train --agent jax_agent:DQN --preset cartpole --run.train_ratio 256 --logdir ~/logdir/dqn
 """
 
-import elements
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+
+from dreamfleet.options import AgentOptions
 
 HIDDEN = 128
 LEARNING_RATE = 1e-3
@@ -23,10 +24,10 @@ optimiser = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(LEARNING_RAT
 class DQN:
     """Q-network over one vector observation and one discrete action."""
 
-    def __init__(self, obs_space: dict, act_space: dict, config: elements.Config):
+    def __init__(self, obs_space: dict, act_space: dict, options: AgentOptions):
         self.num_actions = int(act_space["action"].high)
-        self.rng = np.random.default_rng(config.seed)  # used by the policy thread only
-        params = init_network(jax.random.key(config.seed), obs_space["vector"].shape[0], self.num_actions)
+        self.rng = np.random.default_rng(options.seed)  # used by the policy thread only
+        params = init_network(jax.random.key(options.seed), obs_space["vector"].shape[0], self.num_actions)
         self.state = {"params": params, "target": params, "opt": optimiser.init(params)}
 
     # A feed-forward agent has no recurrent state to carry from step to step.

@@ -5,8 +5,9 @@ It implements the agent contract that `docs/own_agent.md` describes. From this d
     dreamfleet train --agent own_agent:TableAgent --preset cartpole --logdir ~/logdir/table
 """
 
-import elements
 import numpy as np
+
+from dreamfleet.options import AgentOptions
 
 LIMITS = np.array([2.4, 3.0, 0.21, 2.5], np.float32)  # of CartPole's position, speed, angle and angular speed
 CELLS = (3, 3, 7, 5)  # that each of them is divided into, between its limits
@@ -18,10 +19,10 @@ EXPLORE = 0.1  # share of random actions in training
 class TableAgent:
     """Values of all actions in each cell of the observations `vector`, learned from replayed steps."""
 
-    def __init__(self, obs_space: dict, act_space: dict, config: elements.Config):
+    def __init__(self, obs_space: dict, act_space: dict, options: AgentOptions):
         assert obs_space["vector"].shape == LIMITS.shape, "the cells are made for CartPole"
         self.values = np.zeros((*CELLS, int(act_space["action"].high)))
-        self.rng = np.random.default_rng(config.seed)
+        self.rng = np.random.default_rng(options.seed)
 
     # What is remembered from step to step: nothing here. A recurrent agent returns arrays with a row for each sequence.
 

@@ -22,10 +22,10 @@ from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles.actor.role import Actor
-from dreamfleet.roles.clock import Every
 from dreamfleet.roles.env import EnvWorker
 from dreamfleet.roles.learner.role import Learner
 from dreamfleet.roles.logger import LoggerRole
+from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.replay.role import ReplayRole
 from dreamfleet.roles.wiring import Handler, load_factory
 

@@ -12,8 +12,8 @@ from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, read_args
+from dreamfleet.roles.periodic import RoleReports
 from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
-from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 
 log = logging.getLogger("dreamfleet.env")

@@ -15,7 +15,7 @@ from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, read_progress, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
-from dreamfleet.roles.clock import Every
+from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, RunProgress, SaveRequest
 from dreamfleet.roles.wiring import Handler, load_factory, serve
 

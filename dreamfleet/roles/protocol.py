@@ -19,7 +19,7 @@ A peer that sends no metadata, as a plain portal program, is served with the def
 from dataclasses import dataclass
 from typing import Annotated
 
-from dreamfleet.roles.fields import Count, Flag, Message, Name, Seconds, Texts, text, whole
+from dreamfleet.roles.message import Count, Flag, Message, Name, Seconds, Texts, text, whole
 
 VERSION = 1  # raised with every change of a message; peers of another version are refused
 

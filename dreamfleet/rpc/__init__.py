@@ -7,10 +7,9 @@ from pathlib import Path
 
 from dreamfleet.base.addresses import Address
 from dreamfleet.rpc.addresses import choose_engine, remove_addr, resolve_addr
-from dreamfleet.rpc.calls import Calls
+from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.client import Client, Prepared
 from dreamfleet.rpc.engine import ServerEngine
-from dreamfleet.rpc.future import Future
 from dreamfleet.rpc.keys import make_key
 from dreamfleet.rpc.messages import Reply
 from dreamfleet.rpc.requests import Requests

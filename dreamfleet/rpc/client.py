@@ -9,9 +9,8 @@ from typing import Any, Self
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import DeadlineExceeded
-from dreamfleet.rpc.calls import Calls
+from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.engine import ClientEngine, InlineClientEngine
-from dreamfleet.rpc.future import Future
 
 _BRIEF_S = 0.2  # shorter waits are not worth telling the supervisor about
 

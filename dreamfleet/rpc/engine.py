@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from dreamfleet.rpc.future import Future
+    from dreamfleet.rpc.calls import Future
     from dreamfleet.rpc.messages import Answer, Request
 
 

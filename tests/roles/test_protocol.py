@@ -18,8 +18,8 @@ from dreamfleet.launch.serial import DirectClient
 from dreamfleet.options import read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.role import Actor
-from dreamfleet.roles.fields import Message
 from dreamfleet.roles.logger import LoggerRole
+from dreamfleet.roles.message import Message
 from dreamfleet.roles.replay.role import ReplayRole
 from dreamfleet.rpc import codec
 from dreamfleet.testing import CountingAgent

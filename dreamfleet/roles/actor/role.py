@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,16 +15,16 @@ from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.carries import make_carries
-from dreamfleet.roles.actor.live_envs import LiveEnvs
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.actor.transitions import make_transition
-from dreamfleet.roles.reports import RoleReports
+from dreamfleet.roles.periodic import RoleReports
 from dreamfleet.roles.wiring import Caller, connect, serve
 
 log = logging.getLogger("dreamfleet.actor")
 
 DRAIN_S = 2.0
+LIVE_WINDOW_S = 1.0  # an environment that asked within this time is expected to ask again
 
 
 def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
@@ -153,3 +154,24 @@ class Actor:
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         self.wake.set()
+
+
+class LiveEnvs:
+    """Counts the environments that can be expected to ask soon, apart for training and evaluation."""
+
+    def __init__(self):
+        self._seen: dict[bool, dict[int, float]] = {False: {}, True: {}}
+        self._counts: dict[bool, tuple[float, int]] = {}
+
+    def mark_seen(self, env_ids: Sequence[int], is_eval: bool) -> None:
+        self._seen[is_eval].update(dict.fromkeys(env_ids, time.monotonic()))
+
+    def count(self, is_eval: bool) -> int:
+        """Environments seen lately, counted a few times a second; out of reach while none is known."""
+        now = time.monotonic()
+        valid_until, count = self._counts.get(is_eval, (0.0, 0))
+        if now >= valid_until:
+            times = list(self._seen[is_eval].values())
+            count = sum(now - seen < LIVE_WINDOW_S for seen in times)
+            self._counts[is_eval] = (now + LIVE_WINDOW_S / 4, count)
+        return count or 1_000_000  # nobody known yet: the batch fills or its time runs out

@@ -13,9 +13,9 @@ from dreamfleet.metrics import Aggregator, Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
-from dreamfleet.roles.clock import Every
 from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
 from dreamfleet.roles.learner.saver import CheckpointSaver
+from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
 from dreamfleet.roles.wiring import Caller, connect
 

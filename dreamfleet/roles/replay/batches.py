@@ -1,12 +1,13 @@
-"""Batches of the user's streams: rows, or references to rows for a learner that can map them."""
+"""Batches for the learner: rows, or references to rows for one that can map them; and those it may ask for again."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
+from dreamfleet import rpc
 from dreamfleet.errors import NeedsRows, ReplayError
 from dreamfleet.replay import Batch
 from dreamfleet.replay.references import reader_place, reference_batches
-from dreamfleet.roles.protocol import STEP_ID, ReaderPlace, SegmentPlaces
+from dreamfleet.roles.protocol import STEP_ID, ReaderPlace, SampleRequest, SegmentPlaces
 from dreamfleet.roles.replay.buffer import Buffer
 
 log = logging.getLogger("dreamfleet.replay")
@@ -59,6 +60,31 @@ class BatchStreams:
         if is_near and buffer.references is not None:
             return reference_batches(self._make_stream, buffer.references, mode)
         return iter(self._make_stream(buffer.replay, mode))
+
+
+class SentBatches:
+    """Batches that a learner may not have received: a call that is repeated gets what was lost, counted once.
+
+    The learner says which call this is, and up to which it has answers.
+    """
+
+    def __init__(self):
+        self._learner = ""
+        self._replies: dict[int, rpc.Reply] = {}
+
+    def find(self, request: SampleRequest) -> rpc.Reply | None:
+        """The answer that this very call had before."""
+        if not request.learner:
+            return None
+        is_same, self._learner = self._learner == request.learner, request.learner
+        replies = self._replies.items() if is_same else ()
+        self._replies = {number: reply for number, reply in replies if number > request.received}
+        return self._replies.get(request.number)
+
+    def keep(self, request: SampleRequest, reply: rpc.Reply) -> rpc.Reply:
+        if request.learner:
+            self._replies[request.number] = reply
+        return reply
 
 
 def _is_near(reader: ReaderPlace | None) -> bool:

@@ -1,11 +1,40 @@
-"""One replay of the role, ours or a user's, with what it offers beyond the contract."""
+"""One replay of the role, ours or a user's, with what it offers beyond the contract, and the rows that go into it."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dreamfleet.errors import BadRequest, NoSpace, ReplayError
 from dreamfleet.replay import Batch, Replay
 from dreamfleet.replay.contract import AddsMany, Closes, GivesReferences, HasCapacity, KeepsNotes, Truncates
-from dreamfleet.roles.replay.rows import Rows
+from dreamfleet.roles.protocol import ENV_ID, IS_EVAL
+
+
+class EnvRows(NamedTuple):
+    """Row i of every array is a step of environment `env_ids[i]`."""
+
+    batch: Batch
+    env_ids: list[int]
+
+    def select(self, mask: np.ndarray) -> "EnvRows":
+        if mask.all():
+            return self
+        env_ids = [env_id for env_id, is_in in zip(self.env_ids, mask, strict=True) if is_in]
+        return EnvRows({k: v[mask] for k, v in self.batch.items()}, env_ids)
+
+    def turns(self) -> Iterator["EnvRows"]:
+        """Parts of the rows, in order, in which every environment is there once."""
+        start, seen = 0, set()
+        for i, env_id in enumerate(self.env_ids):
+            if env_id in seen:
+                yield self._part(start, i)
+                start, seen = i, set()
+            seen.add(env_id)
+        yield self._part(start, len(self.env_ids)) if start else self
+
+    def _part(self, start: int, end: int) -> "EnvRows":
+        return EnvRows({k: v[start:end] for k, v in self.batch.items()}, self.env_ids[start:end])
 
 
 class Buffer:
@@ -34,7 +63,7 @@ class Buffer:
         """What was committed with the last rows, by a replay that keeps notes."""
         return self._notes.note if self._notes is not None else None
 
-    def insert(self, rows: Rows, note: bytes) -> None:
+    def insert(self, rows: EnvRows, note: bytes) -> None:
         """Adds rows in order, together with the note where the replay keeps notes."""
         try:
             if self._notes is not None:
@@ -65,3 +94,17 @@ class Buffer:
     def close(self) -> None:
         if isinstance(self.replay, Closes):
             self.replay.close()
+
+
+def read_rows(data: Any) -> tuple[EnvRows, np.ndarray]:
+    """The rows in the data of `add_batch`, and which of them are of evaluation."""
+    if not isinstance(data, dict) or not {ENV_ID, IS_EVAL, "is_first"} <= data.keys():
+        raise BadRequest(f"a batch of transitions is a dict with '{ENV_ID}', '{IS_EVAL}', 'is_first' and more")
+    batch = {k: np.asarray(v) for k, v in data.items()}
+    env_ids, is_eval = batch.pop(ENV_ID), batch.pop(IS_EVAL)
+    if env_ids.ndim != 1 or env_ids.dtype.kind not in "iu" or is_eval.shape != env_ids.shape:
+        raise BadRequest(f"'{ENV_ID}' {env_ids.dtype}{env_ids.shape} and '{IS_EVAL}' {is_eval.shape} must be lists")
+    for key, value in batch.items():
+        if value.shape[:1] != env_ids.shape:
+            raise BadRequest(f"'{key}' has shape {value.shape}, but there are {len(env_ids)} environments")
+    return EnvRows(batch, env_ids.tolist()), is_eval.astype(bool)

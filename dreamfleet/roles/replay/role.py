@@ -13,13 +13,11 @@ from dreamfleet.errors import BadRequest, Closed, NoSpace
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Limiter, Replay
 from dreamfleet.roles import protocol
+from dreamfleet.roles.periodic import RoleReports
 from dreamfleet.roles.protocol import BatchMark, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
-from dreamfleet.roles.replay.batches import BatchStreams
-from dreamfleet.roles.replay.buffer import Buffer
+from dreamfleet.roles.replay.batches import BatchStreams, SentBatches
+from dreamfleet.roles.replay.buffer import Buffer, EnvRows, read_rows
 from dreamfleet.roles.replay.counts import Counts, CountsFile, make_note, read_note
-from dreamfleet.roles.replay.rows import Rows, read_rows
-from dreamfleet.roles.replay.sent_batches import SentBatches
-from dreamfleet.roles.reports import RoleReports
 from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
@@ -176,7 +174,7 @@ class ReplayRole:
             buffer.close()
         self._file.close()
 
-    def _insert(self, name: str, rows: Rows, note: bytes) -> None:
+    def _insert(self, name: str, rows: EnvRows, note: bytes) -> None:
         """Adds rows to a replay; while the disk is full, everybody waits for somebody to free some space."""
         while True:
             try:

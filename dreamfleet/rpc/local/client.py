@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dreamfleet.base.addresses import Address
 from dreamfleet.errors import BadRequest
 from dreamfleet.rpc import wire
-from dreamfleet.rpc.calls import Calls
-from dreamfleet.rpc.future import Future
+from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
 from dreamfleet.rpc.local.connection import READ_S, Connection, OtherFormat, make_socket
 from dreamfleet.rpc.messages import Failure, Reply

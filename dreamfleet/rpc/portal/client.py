@@ -9,8 +9,7 @@ from typing import Any
 from dreamfleet.base.addresses import Address
 from dreamfleet.errors import BadRequest, RpcError
 from dreamfleet.rpc.addresses import connect_host
-from dreamfleet.rpc.calls import Calls
-from dreamfleet.rpc.future import Future
+from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Reply
 from dreamfleet.rpc.portal import data as portal_data

@@ -10,8 +10,7 @@ import zmq
 from dreamfleet.base.addresses import Address
 from dreamfleet.errors import BadRequest
 from dreamfleet.rpc import wire
-from dreamfleet.rpc.calls import Calls
-from dreamfleet.rpc.future import Future
+from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
 from dreamfleet.rpc.keys import KeyPair, load_key
 from dreamfleet.rpc.zmq import sockets

@@ -1,4 +1,4 @@
-"""Periodic metrics of a role's own machinery, sent to the logger."""
+"""What a role does every so often: its metrics, and whatever else is due."""
 
 import contextlib
 import dataclasses
@@ -10,6 +10,21 @@ from dreamfleet.errors import DreamfleetError
 from dreamfleet.options import RoleOptions
 from dreamfleet.roles.protocol import ADD
 from dreamfleet.roles.wiring import connect
+
+
+class Every:
+    """True once every `seconds`, for the first time after as many; never for 0."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._next = time.monotonic() + seconds
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if self._seconds <= 0 or now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
 
 
 class RoleReports:
