@@ -167,4 +167,4 @@ class ResizeImage(Wrapper):
 
 @functools.cache  # once for each kind of image
 def _say_turned(key: str, shape: tuple[int, ...]) -> None:
-    log.warning("'%s' of shape %s is taken for a channel-first image and transposed", key, shape)
+    log.warning("'%s' of shape %s is taken as a channel-first image and transposed", key, shape)

@@ -91,7 +91,7 @@ def test_a_lost_machine_costs_what_was_not_synced(tmp_path, monkeypatch, caplog)
     abandon(store)
     reboot(monkeypatch)
     with open_store(5, 2000, directory=disk) as again:
-        assert "after the last sync are dropped" in caplog.text
+        assert "after the last fsync are lost" in caplog.text
         assert sorted(all_rows(again)) == list(range(300))
 
 
@@ -204,7 +204,7 @@ def test_without_its_state_file_all_rows_are_taken(tmp_path, caplog):
         fill(store, 300)
     (tmp_path / "state").write_bytes(b"nonsense")
     with open_store(5, 2000, directory=tmp_path) as again:
-        assert "state cannot be used" in caplog.text
+        assert "state is unusable" in caplog.text
         assert sorted(all_rows(again)) == list(range(300))
         fill(again, 10, start=300)
     with open_store(5, 2000, directory=tmp_path) as again:

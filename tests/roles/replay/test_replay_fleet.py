@@ -23,7 +23,7 @@ def test_kills_of_the_replay_neither_lose_nor_double_a_step(tmp_path):
         fleet.join()
     with make_store(args, 9, "train") as store:
         assert store.committed == read_inserts(tmp_path) == store.stats()["steps"]
-        assert store.stats()["streams"] == 3, "the streams of the environments go on over the kills"
+        assert store.stats()["trajectories"] == 3, "the trajectories of the environments go on over the kills"
         lives = collections.defaultdict(list)
         for segment in store._rows.pool.live.values():
             there = segment.numbers > 0
