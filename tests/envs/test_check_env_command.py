@@ -79,7 +79,7 @@ def test_a_broken_one_fails(capsys):
         (["no_such_module_at_all:Env"], "names module no_such_module_at_all"),
         (["own_envs_to_check:Other"], "cannot be imported"),
         (["dummy_vector", "--steps", "1"], "steps=1 is too small"),
-        (["dummy_vector", "--env.dumy.size", "3"], "did you mean env.dummy.size"),
+        (["dummy_vector", "--env.dumy.size", "3"], "did you mean --env.dummy.size"),
     ],
 )
 def test_a_wrong_question_is_told_from_a_wrong_environment(argv, expected, capsys):
