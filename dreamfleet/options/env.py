@@ -47,17 +47,13 @@ class AtariOptions:
 
 
 @dataclass(frozen=True)
-class Atari100kOptions:
-    """As for `atari`, with the defaults of the benchmark of 100 thousand steps."""
+class Atari100kOptions(AtariOptions):
+    """As for `atari`, with other defaults: those of the benchmark of 100 thousand steps."""
 
     size: int = _image_size(64)
-    repeat: int = option(4, "action repeat (frame skip)", at_least=1)
     sticky: bool = option(False, "sticky actions (p = 0.25)")
     gray: bool = option(False, "greyscale images")
     actions: Actions = option("needed", "action set: full (all 18) or needed (the game's minimal set)")
-    lives: Lives = option("unused", "loss of a life: unused, discount (terminal) or reset (ends the episode)")
-    noops: int = option(30, "random no-op actions at the start of a game, at most", at_least=0)
-    length: int = option(108000, "time limit in frames", at_least=1)
 
 
 @dataclass(frozen=True)

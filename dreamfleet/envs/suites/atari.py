@@ -32,7 +32,7 @@ class Atari:
     of the episode, after which the game goes on (`reset`). `length` is in frames: half an hour has 108,000.
     """
 
-    def __init__(self, name: str, seed: int, options: AtariOptions | Atari100kOptions):
+    def __init__(self, name: str, seed: int, options: AtariOptions):
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._ale.setInt("random_seed", seed % 2**31)
