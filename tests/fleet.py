@@ -14,6 +14,7 @@ import psutil
 from dreamfleet.launch.combined import combined
 from dreamfleet.launch.factories import Factories
 from dreamfleet.metrics import make_writers
+from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.roles.replay.counts import CountsFile
 from dreamfleet.testing import CountingAgent, CountingEnv
@@ -50,32 +51,32 @@ def make_args(logdir: Path, **options) -> elements.Config:
     return elements.Config({**defaults, **options})
 
 
-def make_factories(
-    args: elements.Config, make_agent: Callable = CountingAgent, make_env: Callable = CountingEnv
-) -> Factories:
+def make_factories(args: Args, make_agent: Callable = CountingAgent, make_env: Callable = CountingEnv) -> Factories:
     """The factories of `combined`, in its order."""
-    length = args.get("consec_train", 1) * args.batch_length + args.get("replay_context", 1)
+    options = read_args(args)
+    length = options.sequence_length
     make_train, make_eval = (functools.partial(make_store, args, length, mode) for mode in ("train", "eval"))
-    make_stream = functools.partial(_make_stream, dict(args))
+    make_stream = functools.partial(_make_stream, options)
     make_logger = functools.partial(_make_logger, args.logdir)
     return Factories(make_agent, make_train, make_eval, make_env, make_env, make_stream, make_logger)
 
 
-def make_store(args: elements.Config, length: int, mode: str) -> Store:
-    """The store of a fleet, which holds all of its steps."""
-    directory = Path(args.logdir) / "replay" / mode if args.get("storage", "disk") == "disk" else None
+def make_store(args: Args, length: int, mode: str) -> Store:
+    """The store of a fleet, which holds all of its steps, in memory if a key `storage` of the test says so."""
+    is_disk = isinstance(args, RoleOptions) or args.get("storage", "disk") == "disk"
+    directory = Path(read_args(args).logdir) / "replay" / mode if is_disk else None
     return Store(length, 5000, directory=directory)
 
 
-def _make_stream(args: dict, replay, mode: str):
+def _make_stream(options: RoleOptions, replay, mode: str):
     is_train = mode == "train"
     return consecutive_batches(
         replay,
         mode,
-        batch_size=args["batch_size"],
-        length=args["batch_length"] if is_train else args["report_length"],
-        consec=args.get("consec_train", 1) if is_train else 1,
-        context=args.get("replay_context", 1),
+        batch_size=options.batch_size,
+        length=options.batch_length if is_train else options.report_length,
+        consec=options.consec_train if is_train else 1,
+        context=options.replay_context,
     )
 
 

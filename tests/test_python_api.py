@@ -203,10 +203,10 @@ def test_a_directory_in_use_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("task", "config", "part"),
     [
-        ("dummy_vector", {"run": {"env": 3}}, "run.env=3 is an unknown option; did you mean run.envs?"),
+        ("dummy_vector", {"run": {"env": 3}}, "unknown option run.env; did you mean run.envs?"),
         ("dummy_vector", {"preset": "debgu"}, "did you mean debug?"),
         ("gmy_CartPole-v1", {}, "did you mean gym_CartPole-v1?"),
-        (functools.partial, {"batch_size": 0}, "batch_size=0 is not positive"),
+        (functools.partial, {"batch_size": 0}, "batch_size=0 must be at least 1"),
         (3, {}, "task=3 is neither a name nor can it be called"),
     ],
 )

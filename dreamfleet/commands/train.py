@@ -1,11 +1,17 @@
 """`dreamfleet train`: builds and checks the options, then starts or resumes the run."""
 
 import argparse
-import dataclasses
-from pathlib import Path
 
 from dreamfleet.commands.modules import check_modules
-from dreamfleet.options import Options, check_options, check_resume, format_options, load_options, option_help
+from dreamfleet.options import (
+    Options,
+    change_options,
+    check_options,
+    check_resume,
+    format_options,
+    load_options,
+    option_help,
+)
 
 FLAGS = ("preset", "seeds", "dry-run")
 
@@ -54,7 +60,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
 
 def _with_seed(options: Options, seed: int) -> Options:
-    return dataclasses.replace(options, seed=seed, logdir=str(Path(options.logdir) / f"seed_{seed}"))
+    return change_options(options, {"seed": seed, "logdir": f"{options.logdir}/seed_{seed}"})
 
 
 def _check(options: Options) -> bool:

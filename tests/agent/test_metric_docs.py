@@ -22,7 +22,7 @@ def test_every_metric_of_dreamer_is_documented():
         model = Model(key, obs_space, ACT_SPACE, config.dreamer, config.jax.precision)
         state = learning.make_learning(model, key, config.dreamer)
         carry = learning.initial_carry(model, config.batch_size)
-        options = {"config": config.dreamer, "context": config.replay_context}
+        options = {"options": config.dreamer, "context": config.replay_context}
         update = functools.partial(learning.update, **options, has_priority=False)
         *_, trained = update(model, state, carry, data)
         _, reported = reporting.report(model, state, carry, data, **options)

@@ -18,7 +18,7 @@ from tests.agent.batches import ACT_SPACE, STEP_SPACES
 def test_parameter_counts(name):
     obs_space = {"image": elements.Space(np.uint8, (64, 64, 3)), **STEP_SPACES}
     make = functools.partial(
-        Model, obs_space=obs_space, act_space=ACT_SPACE, config=load_options({"dreamer.size": name}).dreamer
+        Model, obs_space=obs_space, act_space=ACT_SPACE, options=load_options({"dreamer.size": name}).dreamer
     )
     model = jax.eval_shape(make, jax.random.key(0))
     assert count_parameters(model)["total"] / 1e6 == pytest.approx(int(name[:-1]), rel=0.35)

@@ -90,7 +90,7 @@ def test_a_task_that_does_not_fit(vector_run, refusal):
         (["--episodes", "0"], "episodes=0 is too small"),
         (["--envs", "0"], "envs=0 is too small"),
         (["--checkpoint", "nope"], "checkpoint='nope' cannot be read"),
-        (["--episode", "3"], "did you mean episodes"),
+        (["--episode", "3"], "did you mean --episodes"),
         (["--task", "chess"], "task='chess' names an unknown suite"),
         (["--agent", "nothing:Agent"], "names module nothing"),
     ],
@@ -157,7 +157,7 @@ def test_options_that_an_older_version_did_not_have_get_their_defaults(random_ru
     del config["run"]["keep"]
     yaml.dump(config, logdir / "config.yaml")
     assert evaluate(logdir, "--episodes", "1")["scores"] == [10.0]
-    assert "is of a version without run.keep: defaults are taken" in caplog.text
+    assert "is of a version without run.keep: using the defaults" in caplog.text
 
 
 def test_a_run_of_a_machine_with_more_devices(vector_run, evaluate, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.serial import run_serial
+from dreamfleet.options import read_args
 from dreamfleet.testing import CountingAgent, CountingEnv
 from tests.fleet import count_rebuilds, make_args, make_factories, make_store, read_inserts, read_jsonl, running_fleet
 
@@ -83,7 +84,7 @@ def test_a_run_ends_after_its_duration(tmp_path):
 def test_serial_is_the_same_for_a_seed(tmp_path):
     def run(name: str) -> tuple:
         args = make_args(tmp_path / name, steps=800)
-        run_serial(make_factories(args), args)
+        run_serial(make_factories(args), read_args(args))
         checkpoint = Checkpoints(tmp_path / name).latest()
         assert checkpoint
         with make_store(args, 9, "train") as store:
