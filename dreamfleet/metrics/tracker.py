@@ -24,10 +24,11 @@ class Service(Protocol):
 
 
 class Tracker:
-    """A writer whose work is done elsewhere; trouble with the service is said aloud and never stops a run."""
+    """A writer whose work is done elsewhere; trouble with the service is logged and never stops a run."""
 
-    def __init__(self, name: str, connect: Callable[[], Service]):
+    def __init__(self, name: str, connect: Callable[[], Service], close_s: float = CLOSE_S):
         self._name = name
+        self._close_s = close_s
         self._connect = connect
         self._queue: queue.Queue[list[Summary] | None] = queue.Queue(CAPACITY)
         self._dropped = 0
@@ -49,12 +50,12 @@ class Tracker:
         """Ends the connection after everything that was handed over, if the service takes it in time."""
         with lifecycle.waiting(f"{self._name}: last metrics"):
             try:
-                self._queue.put(None, timeout=CLOSE_S)
-                self._thread.join(CLOSE_S)
+                self._queue.put(None, timeout=self._close_s)
+                self._thread.join(self._close_s)
             except queue.Full:
                 pass
         if self._thread.is_alive():
-            log.warning("%s did not take the last metrics within %g s", self._name, CLOSE_S)
+            log.warning("%s did not take the last metrics within %g s", self._name, self._close_s)
         if self._dropped:
             log.warning("%s missed %d batches of metrics; metrics.jsonl has them", self._name, self._dropped)
 
@@ -62,17 +63,17 @@ class Tracker:
         try:
             service = self._connect()
         except Exception as error:
-            log.warning("%s gets no metrics, metrics.jsonl has them: %s", self._name, _tell(error))
+            log.warning("%s gets no metrics, metrics.jsonl has them: %s", self._name, _describe(error))
             service = _Nowhere()
         while (summaries := self._queue.get()) is not None:
             try:
                 service.write(summaries)
             except Exception as error:
-                log.warning("%s did not take a batch of metrics: %s", self._name, _tell(error))
+                log.warning("%s did not take a batch of metrics: %s", self._name, _describe(error))
         try:
             service.close()
         except Exception as error:
-            log.warning("%s was not closed: %s", self._name, _tell(error))
+            log.warning("%s was not closed: %s", self._name, _describe(error))
 
 
 class _Nowhere:
@@ -83,5 +84,5 @@ class _Nowhere:
     def close(self) -> None: ...
 
 
-def _tell(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

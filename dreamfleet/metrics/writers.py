@@ -17,7 +17,7 @@ from dreamfleet.base.hints import did_you_mean
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics.mlflow import MlflowService
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
-from dreamfleet.metrics.tracker import Tracker
+from dreamfleet.metrics.tracker import CLOSE_S, Tracker
 from dreamfleet.metrics.values import Summary, Value, kind_of
 from dreamfleet.metrics.wandb import WandbService
 
@@ -43,11 +43,16 @@ def check_outputs(names: Sequence[str]) -> None:
 
 
 def make_writers(
-    names: Sequence[str], logdir: str | Path, fps: float, settings: Mapping[str, object] | None = None
+    names: Sequence[str],
+    logdir: str | Path,
+    fps: float,
+    settings: Mapping[str, object] | None = None,
+    close_s: float = CLOSE_S,
 ) -> list:
     """The writers of `logger.outputs`; `metrics.jsonl` and `scores.jsonl` are always among them.
 
-    `settings` are the options of the run, which tracking services show beside its metrics.
+    `settings` are the options of the run, which tracking services show beside its metrics; at the end of the run they
+    get `close_s` to take the last metrics.
     """
     check_outputs(names)
     logdir, settings = Path(logdir), settings or {}
@@ -56,7 +61,7 @@ def make_writers(
         writers.append(TensorBoardWriter(logdir, fps))
     for name, service in (("wandb", WandbService), ("mlflow", MlflowService)):
         if name in names:
-            writers.append(Tracker(name, functools.partial(service, logdir, fps, settings)))
+            writers.append(Tracker(name, functools.partial(service, logdir, fps, settings), close_s))
     return writers
 
 

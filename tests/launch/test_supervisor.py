@@ -8,8 +8,6 @@ import psutil
 import pytest
 
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
-from dreamfleet.launch.supervise import role_record as record
-from dreamfleet.launch.supervise import supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from tests.launch import targets
 
@@ -127,13 +125,13 @@ def test_first_cause_is_shown_and_not_what_followed(fleet):
     assert "--- traceback in agent ---" in message and "in fail_at" in message
 
 
-def test_first_cause_is_shown_even_if_its_process_ends_last(fleet, monkeypatch):
-    monkeypatch.setattr(supervisor, "OTHERS_GRACE_S", 0.5)
+def test_first_cause_is_shown_even_if_its_process_ends_last(fleet):
     fleet.journal.on("agent", "lingering", fleet.open_gate)
     with pytest.raises(RunFailed, match="agent failed: ValueError: the cause"):
         fleet.run(
             RoleSpec("agent", targets.fail_and_linger, ("the cause",), policy=NEVER),
             RoleSpec("other", targets.fail_at, (fleet.gate, "the consequence"), policy=NEVER),
+            others_grace_s=0.5,
         )
 
 
@@ -234,9 +232,8 @@ def test_fork_of_a_role_does_not_speak_for_it(fleet):
     assert fleet.supervisor.stop_reason == "test"
 
 
-def test_thread_that_lingers_does_not_keep_the_run_alive(fleet, monkeypatch):
-    monkeypatch.setattr(record, "EXIT_GRACE_S", 0.5)
-    fleet.run(RoleSpec("main", targets.linger, is_main=True))
+def test_thread_that_lingers_does_not_keep_the_run_alive(fleet):
+    fleet.run(RoleSpec("main", targets.linger, is_main=True), exit_grace_s=0.5)
     assert fleet.logdir.joinpath("status.json").exists()
 
 
@@ -275,14 +272,14 @@ def test_exception_in_a_callback_ends_every_process(fleet):
     assert psutil.Process().children() == before
 
 
-def test_role_that_ignores_its_stop_is_killed(fleet, monkeypatch):
-    monkeypatch.setattr(supervisor, "OTHERS_GRACE_S", 0.5)
+def test_role_that_ignores_its_stop_is_killed(fleet):
     fleet.journal.on("other", "ready", fleet.request_stop)
     fleet.run(
         RoleSpec("main", targets.ignore_stop, is_main=True),
         RoleSpec("other", targets.ignore_stop),
         RoleSpec("patient", targets.ignore_stop, stop_order=1, stop_grace_s=0.8),
         stop_grace_s=0.5,
+        others_grace_s=0.5,
     )
     for role, grace in (("main", 0.5), ("other", 0.5), ("patient", 0.8)):
         assert fleet.journal.find(role, f"did not stop within {grace} s")

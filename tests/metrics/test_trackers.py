@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from dreamfleet.metrics import make_writers, tracker
+from dreamfleet.metrics import make_writers
 from dreamfleet.metrics.tracker import CAPACITY, Tracker
 
 # What the libraries themselves cause.
@@ -31,10 +31,12 @@ SUMMARIES = [
 ]
 
 
+CLOSE_S = 200.0  # libraries are slow to import on a busy machine
+
+
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(tracker, "CLOSE_S", 200.0)  # libraries are slow to import on a busy machine
     monkeypatch.setenv("WANDB_MODE", "offline")
     for name in ("WANDB_PROJECT", "WANDB_NAME", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -43,7 +45,7 @@ def surroundings(monkeypatch, tmp_path):
 
 def send(name, logdir, summaries):
     """One life of a logger."""
-    *_, writer = make_writers([name], logdir, 15, {"run.envs": 4, "task": "dummy_vector"})
+    *_, writer = make_writers([name], logdir, 15, {"run.envs": 4, "task": "dummy_vector"}, CLOSE_S)
     writer(summaries)
     writer.wait()
 
@@ -182,7 +184,7 @@ def test_a_service_that_is_away_stops_nobody(caplog):
     def connect():
         raise ConnectionError("no route to host")
 
-    tracks = Tracker("tracks", connect)
+    tracks = Tracker("tracks", connect, CLOSE_S)
     for step in range(3 * CAPACITY):
         tracks([(step, "a", np.asarray(1))])
     tracks.wait()
@@ -192,7 +194,7 @@ def test_a_service_that_is_away_stops_nobody(caplog):
 def test_a_batch_that_is_refused_is_lost_alone(caplog):
     service = Service()
     service.may_go.set()
-    tracks = Tracker("tracks", lambda: service)
+    tracks = Tracker("tracks", lambda: service, CLOSE_S)
     for step in (12, 13, 14):
         tracks([(step, "a", np.asarray(1))])
     tracks.wait()
@@ -203,7 +205,7 @@ def test_a_batch_that_is_refused_is_lost_alone(caplog):
 def test_a_slow_service_makes_nobody_wait(caplog):
     caplog.set_level(logging.INFO, "dreamfleet")
     service = Service()
-    tracks = Tracker("tracks", lambda: service)
+    tracks = Tracker("tracks", lambda: service, CLOSE_S)
     tracks([(0, "a", np.asarray(1))])
     assert service.has_begun.wait(60)
     for step in range(100, 100 + CAPACITY + 5):

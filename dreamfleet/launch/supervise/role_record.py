@@ -54,6 +54,7 @@ class RoleRecord:
     spec: RoleSpec
     payload: bytes
     log_file: Path
+    exit_grace_s: float = EXIT_GRACE_S
     life: Incarnation | None = None
     state: str = "starting"
     since: float = field(default_factory=time.monotonic)
@@ -77,7 +78,7 @@ class RoleRecord:
             self.life.last_heartbeat = now
             self.life.beat_age_s, self.life.waits = message["beat_age_s"], message["waits"]
         else:
-            self.life.outcome, self.life.exit_by = message, now + EXIT_GRACE_S
+            self.life.outcome, self.life.exit_by = message, now + self.exit_grace_s
         if message["state"] == "running":
             self.has_run = True
             self.life.running_since = self.life.running_since or now

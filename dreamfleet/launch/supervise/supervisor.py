@@ -14,7 +14,7 @@ import cloudpickle
 
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch.supervise.fleet import Fleet
-from dreamfleet.launch.supervise.role_record import RoleRecord
+from dreamfleet.launch.supervise.role_record import EXIT_GRACE_S, RoleRecord
 from dreamfleet.launch.topology import RoleSpec
 
 OTHERS_GRACE_S = 5.0  # for roles beside the main one to stop
@@ -36,15 +36,19 @@ class Supervisor:
         *,
         heartbeat_timeout_s: float = 60.0,
         stop_grace_s: float = 30.0,
+        others_grace_s: float = OTHERS_GRACE_S,
+        exit_grace_s: float = EXIT_GRACE_S,
         on_log: Callable[[str, str, str], None] | None = None,
         on_status: Callable[[dict], None] | None = None,
     ):
         names = [spec.name for spec in specs]
         assert len(set(names)) == len(names) and all(re.fullmatch(r"[\w.-]+", name) for name in names), names
         self._logdir = Path(logdir)
-        self._roles = [RoleRecord(spec, _pickle(spec), self._logdir / f"logs/{spec.name}.log") for spec in specs]
+        self._roles = [
+            RoleRecord(spec, _pickle(spec), self._logdir / f"logs/{spec.name}.log", exit_grace_s) for spec in specs
+        ]
         self._heartbeat_timeout_s = heartbeat_timeout_s
-        self._stop_grace_s = stop_grace_s
+        self._stop_grace_s, self._others_grace_s = stop_grace_s, others_grace_s
         self._on_log = on_log or _log
         self._on_status = on_status
         self._requests: list[str] = []
@@ -112,7 +116,7 @@ class Supervisor:
             if role.restart_at is not None:
                 role.restart_at = None
                 role.set_state("dead")
-        for grace_s, group in _group_by_stop_order(fleet.roles, self._stop_grace_s):
+        for grace_s, group in self._group_by_stop_order(fleet.roles):
             for role in group:
                 fleet.stop(role)
             deadline = time.monotonic() + grace_s
@@ -126,15 +130,16 @@ class Supervisor:
                     self._on_log(role.spec.name, "warning", f"did not stop within {grace_s:g} s: killing it")
                     fleet.kill(role, f"did not stop within {grace_s:g} s")
 
+    def _group_by_stop_order(self, roles: list[RoleRecord]) -> Iterator[tuple[float, list[RoleRecord]]]:
+        """The roles that are stopped together, and how long they get."""
 
-def _group_by_stop_order(roles: list[RoleRecord], main_grace_s: float) -> Iterator[tuple[float, list[RoleRecord]]]:
-    def order(role: RoleRecord) -> tuple[bool, int]:
-        return not role.spec.is_main, role.spec.stop_order
+        def order(role: RoleRecord) -> tuple[bool, int]:
+            return not role.spec.is_main, role.spec.stop_order
 
-    for (is_other, _), members in itertools.groupby(sorted(roles, key=order), order):
-        group = list(members)
-        least_s = OTHERS_GRACE_S if is_other else main_grace_s
-        yield max(least_s, *(role.spec.stop_grace_s for role in group)), [role for role in group if role.life]
+        for (is_other, _), members in itertools.groupby(sorted(roles, key=order), order):
+            group = list(members)
+            least_s = self._others_grace_s if is_other else self._stop_grace_s
+            yield max(least_s, *(role.spec.stop_grace_s for role in group)), [role for role in group if role.life]
 
 
 def _pickle(spec: RoleSpec) -> bytes:
