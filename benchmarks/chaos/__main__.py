@@ -3,7 +3,8 @@
     python -m benchmarks.chaos --minutes 20 --seed 0 --json chaos.json
 
 Half of the time all roles are on one machine, half of it the replay joins over TCP through a proxy that cuts and
-delays. Each half ends with a stop, damaged files, and a run that goes on from what is left.
+delays. Each half ends with a stop, damaged files, and a run that goes on from what is left. The exit code is 1 if
+anything was lost or left behind, or if the median recovery of a role took longer than its limit.
 """
 
 import shutil
@@ -28,7 +29,7 @@ SLOW_S = 30.0
 LAZY_ENV = ENVS - 1  # the one that hangs and dawdles, which takes longer than the pause between two faults
 KILL_WEIGHT = 3  # kills are what the times are asked of
 BAD_OBSERVATIONS = ("raise", "nan", "shape", "dtype", "leak")
-REQUIRED = ("env", "logger", "replay", "agent")
+LIMITS_S = {"env": 3.0, "logger": 3.0, "replay": 5.0, "agent": 30.0}  # recovery times, on a machine without other work
 
 Times = dict[str, list[float]]
 
@@ -143,7 +144,7 @@ def make_cases(verdicts: list[Verdict], times: Times) -> list[Case]:
         Case("leftovers", "files", "lower", sum(len(v.leftovers) for v in verdicts)),
         Case("ratio error", "%", "lower", 100 * max(abs(v.ratio_error) for v in verdicts)),
     ]
-    for role in REQUIRED:
+    for role in LIMITS_S:
         if kills := times.pop(f"kill {role}", []):
             cases.append(Case(f"{role} recovery s", "s", "lower", median(kills)))
             cases.append(Case(f"{role} recovery s, max of {len(kills)}", "s", "lower", max(kills)))
@@ -168,8 +169,17 @@ def main() -> int:
         shutil.rmtree(root, ignore_errors=True)
     cases = make_cases(verdicts, times)
     finish("chaos", cases, args.json)
-    must_be_zero = [case for case in cases if case.case in ("lost steps", "doubled steps", "orphans", "leftovers")]
-    return int(any(case.ours for case in must_be_zero))
+    return int(is_broken(cases))
+
+
+def is_broken(cases: list[Case]) -> bool:
+    """Whether anything was lost or left, or a role took longer than it may to come back."""
+    figures = {case.case: case.ours for case in cases}
+    must_be_zero = ("lost steps", "doubled steps", "orphans", "leftovers")
+    slow = [role for role, limit_s in LIMITS_S.items() if figures.get(f"{role} recovery s", 0.0) > limit_s]
+    for role in slow:
+        print(f"{role}: recovery took {figures[f'{role} recovery s']:.2f} s, more than {LIMITS_S[role]:g} s")
+    return bool(slow) or any(figures[name] for name in must_be_zero)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ from dreamfleet.options import load_options
 
 PATH = Path(os.environ.get("DREAMFLEET_REFERENCE") or Path(__file__).parents[1] / "data" / "reference_a.npz")
 
+TOLERANCE = 1e-4
+# What the recording was made from, and what its formulas were given.
+INPUTS = r"(obs|prevact|carry|param|ac/feat|ac/act|opt/param0|opt/grad\d+)/.*|fn/symlog/x|fn/twohot\d+/(logits|target)"
+
 # From our parameter names to those of the recording.
 RENAME = (
     (r"encoder/vectors/layers/(\d)/linear/", r"enc/mlp\1/"),
@@ -81,6 +85,7 @@ class Reference:
     def __init__(self, path: Path = PATH):
         self.meta = json.loads(path.with_suffix(".json").read_text())
         self.arrays = dict(np.load(path))
+        self.compared: set[str] = set()  # keys
         sizes = dict(self.meta["sizes"])
         overrides = {f"dreamer.{key}": value for key, value in sizes.items()}
         overrides |= {"dreamer.horizon": self.meta["horizon"], "dreamer.contdisc": self.meta["contdisc"]}
@@ -88,12 +93,19 @@ class Reference:
         self.obs_space = {key: self._space(f"obs/{key}", 2) for key in self.under("obs/")}
         self.act_space = {key: self._space(f"prevact/{key}", 2) for key in self.under("prevact/")}
         model = jax.eval_shape(lambda: Model(jax.random.key(0), self.obs_space, self.act_space, self.config))
-        self.loaded: set[str] = set()
         self.model = self._load(model, "")
         self.slow_critic = self._load(self.model.critic, "slow_critic/")
 
     def __getitem__(self, key: str) -> jax.Array:
         return jnp.asarray(self.arrays[key])
+
+    def compare(self, key: str, ours: jax.Array) -> None:
+        """Holds what we computed against the recorded array."""
+        theirs, ours = self.arrays[key], np.asarray(ours)
+        assert ours.shape == theirs.shape, (key, ours.shape, theirs.shape)
+        scale = np.abs(theirs).max() + 1e-12
+        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=key)
+        self.compared.add(key)
 
     def under(self, prefix: str) -> dict[str, jax.Array]:
         """The arrays whose keys begin with the prefix, without it."""
@@ -114,5 +126,4 @@ class Reference:
             key = f"param/{rename(name)}"
             assert self.arrays[key].shape == leaf.shape, (name, key)
             values[name] = self[key]
-            self.loaded.add(key)
         return replace_leaves(module, values, prefix)

@@ -1,7 +1,6 @@
 """Every fault once, in a fleet with the real agent: it recovers, and nothing is lost or left behind."""
 
 import json
-import os
 import subprocess
 import time
 
@@ -13,8 +12,7 @@ from benchmarks.chaos.fleet import ChaosFleet
 
 pytestmark = [pytest.mark.chaos, pytest.mark.distributed, pytest.mark.timeout(1800)]
 
-LIMITS_S = {"env1": 3.0, "logger": 3.0, "replay": 5.0, "agent": 30.0}
-SLOWER = float(os.environ.get("CHAOS_SLOWER", 4.0))  # a machine that tests run on has other work too
+KILLED = ("env1", "logger", "replay", "agent")
 OPTIONS = {"run.env_timeout": 6.0}
 MOUNTS = "needs the right to mount a small disk: run it as root, in a container or virtual machine"
 
@@ -24,12 +22,10 @@ def test_every_fault_once(tmp_path, is_remote):
     with ChaosFleet(tmp_path, is_remote=is_remote, options=OPTIONS) as fleet:
         fleet.control.slow_s = 3.0
         fleet.wait_training()
-        for role, limit_s in LIMITS_S.items():
+        for role in KILLED:  # how fast they come back is for `benchmarks.chaos` to hold
             fleet.wait_training(10)
-            seconds = faults.kill(fleet, role)
-            print(f"{role} killed: {seconds:.2f} s")
-            assert seconds < SLOWER * limit_s, role
-        for role in LIMITS_S:
+            faults.kill(fleet, role)
+        for role in KILLED:
             fleet.wait_training(10)
             faults.stop(fleet, role)
         for fault in ("raise", "nan", "shape", "dtype", "leak", "slow", "hang"):
