@@ -52,18 +52,15 @@ def test_combined_takes_pickled_factories(tmp_path):
 def test_actor_and_learner_in_threads(tmp_path, transport):
     steps = 800 if transport == "auto" else 150
     args = read_args(make_args(tmp_path, steps=steps, transport=transport))
-    make_agent, make_train, make_eval, make_env, _, make_stream, make_logger = make_factories(args)
+    make = make_factories(args)
     with resolved_addresses(args) as args:
-        others = [
-            logger_spec(make_logger, args),
-            replay_spec(make_train, make_eval, make_stream, args),
-            *env_specs(make_env, make_env, args),
-        ]
+        envs = env_specs(make.make_env_train, make.make_env_eval, args)
+        others = [logger_spec(make, args), replay_spec(make, args), *envs]
         supervisor = Supervisor(others, tmp_path)
         background = threading.Thread(target=supervisor.run)
         background.start()
         try:
-            agent = make_agent()
+            agent = make.make_agent()
             barrier = threading.Barrier(2)
             workers = [
                 portal.Thread(parallel_actor, agent, barrier, args),
