@@ -24,6 +24,7 @@ _stop = threading.Event()
 _state = "starting"
 _listener: Callable[[], None] | None = None  # hears of every change of the state
 _beat = time.monotonic()
+_figures: Callable[[], dict[str, float]] = dict
 
 
 class Wait(NamedTuple):
@@ -131,6 +132,16 @@ def beat_age_s() -> float:
     return time.monotonic() - _beat
 
 
+def show_figures(figures: Callable[[], dict[str, float]]) -> None:
+    """Has what `figures` returns shown with the role's status; it is called about once a second, in another thread."""
+    global _figures
+    _figures = figures
+
+
+def figures() -> dict[str, float]:
+    return _figures()
+
+
 def stopping() -> bool:
     """Whether this process was asked to stop."""
     return _stop.is_set()
@@ -181,4 +192,5 @@ def reset() -> None:
     _waits.clear()
     _past_waits.clear()
     set_state("starting")
+    show_figures(dict)
     beat()

@@ -161,6 +161,8 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
         (["role", "replay", "--addr-replay", "nonsense"], "run.replay_addr='nonsense' is not an address"),
         (["role", "replay", "--addr-replay", "ipc:/tmp/a", "--key", "nope"], "nope' is not a file; copy run.key"),
         (["role", "env", "--addr-actor", "ipc:/tmp/a", "--addr-logger", "ipc:/tmp/b", "--index", "-1"], "index=-1"),
+        (["role", "replay", "--addr-replay", "ipc:/tmp/a", "--index", "1"], "index=1 has no meaning for role replay"),
+        (["role", "envs", "--addr-actor", "ipc:/tmp/a", "--addr-logger", "ipc:/tmp/b", "--eval"], "is for role env;"),
     ],
 )
 def test_user_errors_are_one_line(argv, part, refusal):
@@ -212,6 +214,16 @@ def test_role_joins_with_addresses_and_key(launched, logdir, tmp_path):
     assert (config.run.actor_addr, config.run.logger_addr) == ("far:5000", "far:5002")
     assert (config.task, config.batch_size, config.logdir) == ("dummy_image", 2, logdir)
     assert os.environ["DREAMFLEET_KEY_FILE"] == str(tmp_path / "run.key")
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[fe80::1%lo]"])
+def test_ipv6_addresses_are_accepted(host, launched, logdir, tmp_path):
+    (tmp_path / "run.key").write_text("secret")
+    argv = ["role", "envs", "--addr-actor", f"{host}:5000", f"--addr-logger={host}:5002", "--key", "run.key"]
+    assert main([*argv, "--logdir", logdir, "--index", "16"]) == 0
+    ((_, config, kwargs),) = launched
+    assert (config.run.actor_addr, config.run.logger_addr) == (f"{host}:5000", f"{host}:5002")
+    assert kwargs["index"] == 16, "where the numbers of this worker's environments begin"
 
 
 def test_role_on_tcp_needs_a_key(refusal, free_addr):

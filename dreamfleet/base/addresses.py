@@ -13,7 +13,7 @@ AUTO = "{auto}"
 FORMS = "write ipc:{auto}, ipc:/path, localhost:{auto} or host:port"
 MAX_PATH_BYTES = 107  # longest name that the kernel takes for a unix socket
 
-_HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
+_HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]")  # a link-local one names its interface
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         needed = ", ".join(kind for kind in NEEDS if role in NEEDS[kind])
         parser.add_argument(f"--addr-{role}", metavar="ADDRESS", help=f"address of the {role} (required for {needed})")
     parser.add_argument("--key", metavar="FILE", help=f"key file of the run, required for TCP (or set {KEY_VARIABLE})")
-    parser.add_argument("--index", type=int, default=0, metavar="N", help="environment index (default: 0)")
+    parser.add_argument("--index", type=int, metavar="N", help="number of the (first) environment (default: 0)")
     parser.add_argument("--eval", action="store_true", help="run as an evaluation environment")
     add_preset(parser)
 
@@ -48,16 +48,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Checks the options of the role and runs it until it is stopped."""
     options = _with_addresses(load_options(words, args.preset, flags=FLAGS), args)
-    if args.index < 0:
-        raise ConfigError("index", args.index, "is negative", "environments are numbered from 0")
+    _check_numbers(args)
     check_options(options, listens=LISTENS[args.kind])
     if args.kind in ("env", "envs"):
         check_modules(options, "task")
     _set_key(args, options)
     from dreamfleet.launch.run import run_role
 
-    run_role(args.kind, options, index=args.index, is_eval=args.eval)
+    run_role(args.kind, options, index=args.index or 0, is_eval=args.eval)
     return 0
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """Refuses what concerns environments where there are none, or several kinds of them."""
+    if args.index is not None and args.kind not in ("env", "envs"):
+        raise ConfigError("index", args.index, f"has no meaning for role {args.kind}", "leave it out")
+    if args.index is not None and args.index < 0:
+        raise ConfigError("index", args.index, "is negative", "environments are numbered from 0")
+    if args.eval and args.kind != "env":
+        raise ConfigError("eval", True, "is for role env", "set --eval-envs N and --envs 0 for role envs")
 
 
 def _with_addresses(options: Options, args: argparse.Namespace) -> Options:

@@ -14,13 +14,15 @@ from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
-from dreamfleet.metrics.progress import read_progress
+from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.logger import parallel_logger
 from dreamfleet.roles.replay.role import parallel_replay
+
+FindProgress = Callable[[dict], Progress | None]
 
 SERVERS = ("actor", "replay", "logger")
 LOGGER_GRACE_S = 30.0
@@ -70,18 +72,29 @@ def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args)
 
 def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> None:
     """Runs roles of a fleet whose other roles are elsewhere; their logs and status go below `joined/NAME`."""
-    run_fleet(specs, options, Path(options.logdir) / "joined" / name)
+    figures = RoleFigures()
+
+    def find_progress(status: dict) -> Progress | None:
+        return read_progress(options.logdir) if "logger" in status["roles"] else figures.progress(status)
+
+    run_fleet(specs, options, Path(options.logdir) / "joined" / name, find_progress)
 
 
-def run_fleet(specs: list[RoleSpec], options: RoleOptions, directory: Path) -> None:
-    """Supervises the roles and shows how they do; raises KeyboardInterrupt after a Ctrl-C."""
+def run_fleet(
+    specs: list[RoleSpec], options: RoleOptions, directory: Path, find_progress: FindProgress | None = None
+) -> None:
+    """Supervises the roles and shows how they do; raises KeyboardInterrupt after a Ctrl-C.
+
+    `find_progress` makes what is shown of the status; by default it is what the logger wrote.
+    """
+    find_progress = find_progress or (lambda _: read_progress(options.logdir))
     with Terminal(options.steps) as terminal:
         supervisor = Supervisor(
             specs,
             directory,
             heartbeat_timeout_s=options.heartbeat_timeout,
             on_log=lambda role, level, text: terminal.print(f"[{role}] {text}"),
-            on_status=lambda status: terminal.update(read_progress(options.logdir), status),
+            on_status=lambda status: terminal.update(find_progress(status), status),
         )
         try:
             with supervisor.install_signals():
@@ -146,10 +159,13 @@ def replay_spec(make: Factories, options: RoleOptions) -> RoleSpec:
     return _spec(options, "replay", parallel_replay, *factories, options, environ=environ, stop_order=1)
 
 
-def env_specs(make_env_train: Callable, make_env_eval: Callable, options: RoleOptions) -> list[RoleSpec]:
-    """Workers of `envs_per_worker` environments each, training environments first."""
-    total, size = options.envs + options.eval_envs, options.envs_per_worker
-    groups = ((make_env_train, range(options.envs), False), (make_env_eval, range(options.envs, total), True))
+def env_specs(
+    make_env_train: Callable, make_env_eval: Callable, options: RoleOptions, first: int = 0
+) -> list[RoleSpec]:
+    """Workers of `envs_per_worker` environments each, numbered from `first`, training environments first."""
+    size, middle = options.envs_per_worker, first + options.envs
+    last = middle + options.eval_envs
+    groups = ((make_env_train, range(first, middle), False), (make_env_eval, range(middle, last), True))
     return [
         env_spec(make_env, list(env_ids[start : start + size]), is_eval, options)
         for make_env, env_ids, is_eval in groups

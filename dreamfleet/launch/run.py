@@ -57,7 +57,7 @@ def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_
     if kind == "logger":
         return [combined.logger_spec(make, roles)]
     if kind == "envs":
-        return combined.env_specs(make.make_env_train, make.make_env_eval, roles)
+        return combined.env_specs(make.make_env_train, make.make_env_eval, roles, first=index)
     assert kind == "env", kind
     return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, roles)]
 

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dreamfleet.base.files import replace_file
@@ -58,3 +60,27 @@ def _is_number(value: object) -> bool:
 
 def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+class RoleFigures:
+    """Progress of roles whose run is elsewhere: the steps that they took themselves, from their status."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._seen: dict[str, int] = {}  # steps of each role's process
+        self._progress = Progress()
+        self._start = self._since = clock()
+
+    def progress(self, status: dict) -> Progress:
+        """The sum over all roles, and over the processes that each had."""
+        now, steps, progress = self._clock(), 0, self._progress
+        for name, role in status.get("roles", {}).items():
+            count = role.get("figures", {}).get("steps", 0)
+            before = self._seen.get(name, 0)
+            steps += count - before if count >= before else count
+            self._seen[name] = count
+        progress.step += steps
+        if now > self._since:
+            progress.env_rate = steps / (now - self._since)
+        progress.elapsed_s, self._since = now - self._start, now
+        return progress

@@ -49,10 +49,12 @@ def _check_free(key: str, text: str) -> None:
         return
     host = addr.host or "localhost"
     try:
-        with socket.socket(socket.AF_INET6 if addr.is_ipv6 else socket.AF_INET, socket.SOCK_STREAM) as probe:
-            # As the servers do: the closed connections of an earlier run are no obstacle.
+        infos = socket.getaddrinfo(host, addr.port, type=socket.SOCK_STREAM)
+        family, *_, place = min(infos, key=lambda info: info[0] != socket.AF_INET)  # IPv4 first, as the servers do
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # Also as they do: the closed connections of an earlier run are no obstacle.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, addr.port))
+            probe.bind(place)
     except socket.gaierror:
         raise ConfigError(key, text, "names a host that is not known", "check its name, or use localhost") from None
     except OSError as error:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from dreamfleet.base.addresses import is_ipc
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.addresses import check_addresses
@@ -81,6 +82,9 @@ def _check_roles(options: Options) -> None:
     if run.leg and (run.mode != "serial" or options.replay.storage != "disk"):
         reason = "is of use only where a run can be resumed exactly"
         raise ConfigError("run.leg", run.leg, reason, "set run.mode to serial and replay.storage to disk, or it to 0")
+    if run.remote_envs and is_ipc(run.actor_addr):
+        reason = "is a unix socket, which environments elsewhere cannot reach (run.remote_envs=True)"
+        raise ConfigError("run.actor_addr", run.actor_addr, reason, "name the host:port to listen on, as 0.0.0.0:5000")
     for role, addr in (("replay", run.replay_addr), ("logger", run.logger_addr)):
         if remote[role] and "{auto}" in addr:
             reason = f"is not known to the {role} elsewhere (run.remote_{role}=True)"

@@ -37,6 +37,7 @@ def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, i
         contextlib.closing(worker),
         contextlib.suppress(Closed),  # asked to stop while waiting for the actor
     ):
+        lifecycle.show_figures(worker.figures)
         lifecycle.set_state("running")
         while not lifecycle.stopping():
             worker.step()
@@ -71,11 +72,13 @@ class EnvWorker:
         self._acts = self._envs.reset_actions()
         self._rate = Rate()
         self._lost = 0
+        self._steps = 0
 
     def step(self) -> None:
         """One step of every environment and the exchange with the actor that follows it."""
         obs = self._envs.step(self._acts)
         self._rate.step(len(obs["reward"]))
+        self._steps += len(obs["reward"])
         try:
             acts = self._request.ask(self._timeout_s)
             self._acts = {k: np.asarray(v)[None] for k, v in acts.items()} if self._is_single else acts
@@ -89,6 +92,10 @@ class EnvWorker:
 
     def stats(self) -> dict[str, float]:
         return {"steps_per_s": self._rate.result(), "rebuilds": self._envs.rebuilds, "lost_answers": self._lost}
+
+    def figures(self) -> dict[str, float]:
+        """For whoever watches this worker alone."""
+        return {"steps": self._steps}
 
     def close(self) -> None:
         self._actor.close()

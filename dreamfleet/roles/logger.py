@@ -12,11 +12,12 @@ import numpy as np
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
-from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Progress, Rate, read_progress, write_progress
+from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Rate, read_progress, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.periodic import Every
-from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, RunProgress, SaveRequest
+from dreamfleet.roles.progress import ProgressKeeper
+from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, SaveRequest
 from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.logger")
@@ -52,10 +53,10 @@ class LoggerRole:
         self._metrics = Aggregator()
         self._episodes = EpisodeTracker(options.episode_timeout)
         self._env_rate = Rate()
-        self._progress = Progress(total_steps=options.steps, target_ratio=max(0.0, options.train_ratio))
+        self._keeper = ProgressKeeper(options)
+        self._progress = self._keeper.progress
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
         self._rows = 0
-        self._previous: RunProgress | None = None
         self._can_write = True
         self._lock = threading.Lock()
 
@@ -72,7 +73,7 @@ class LoggerRole:
             self._metrics.add(metrics, prefix)
             self._advance(position.step)
             if position.progress:
-                self._take_progress(position.progress)
+                self._keeper.take(position.progress)
         return {}
 
     def tran(self, batch: Any, meta: dict) -> dict:
@@ -163,17 +164,6 @@ class LoggerRole:
         counter: Any = getattr(self._logger, "step", None)
         if hasattr(counter, "load"):
             counter.load(self._progress.step)
-
-    def _take_progress(self, sent: RunProgress) -> None:
-        progress, before, counts = self._progress, self._previous, sent.counts
-        self._previous = sent
-        if before and sent.elapsed_s > before.elapsed_s:
-            updates = max(0, sent.updates - before.updates)
-            progress.update_rate = updates / (sent.elapsed_s - before.elapsed_s)
-        progress.updates, progress.elapsed_s = sent.updates, sent.elapsed_s
-        progress.replay_fill, progress.replay_capacity = counts.items, counts.capacity
-        if counts.inserts:
-            progress.ratio = counts.samples * self._options.batch_length / counts.inserts
 
     def _log_episode(self, episode: Episode) -> None:
         self._progress.episodes += 1

@@ -6,6 +6,7 @@
 from pathlib import Path
 
 from dreamfleet.base.addresses import Address
+from dreamfleet.base.hosts import explain_host
 from dreamfleet.rpc.addresses import choose_engine, remove_addr, resolve_addr
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.client import Client, Prepared
@@ -89,6 +90,8 @@ def make_client(
     parsed = Address.parse(addr)
     engine = choose_engine(parsed, transport)
     calls = Calls(name, peer, max_inflight)
+    if reason := explain_host(parsed):
+        calls.log.warning("address", f"{peer}: {reason}")
     if engine == "portal":
         from dreamfleet.rpc.portal.client import PortalClientEngine
 

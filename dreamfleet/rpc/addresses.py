@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dreamfleet.base.addresses import Address, is_ipc, join_host
+from dreamfleet.base.hosts import find_hosts
 from dreamfleet.errors import ConfigError
 
 _PREFIX = "dreamfleet-"
@@ -54,12 +55,12 @@ def remove_addr(addr: str) -> None:
 def listen_host(host: str) -> str:
     """The interface to listen on: loopback unless another one is named."""
     host = connect_host(host)
-    try:
-        return host if ":" in host else socket.gethostbyname(host)
-    except OSError:
-        raise ConfigError(
-            "addr", host, "is not a host that can be listened on", "use an address of this host"
-        ) from None
+    if ":" in host:
+        return host
+    if not (found := find_hosts(host)):
+        reason = "is not a host that can be listened on"
+        raise ConfigError("addr", host, reason, "use an address of this host")
+    return found[0]
 
 
 def connect_host(host: str) -> str:
@@ -103,6 +104,7 @@ def _make_directory() -> Path:
         if lock.parent not in _locks:
             _remove_abandoned(lock)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    directory.chmod(0o700)  # whatever the umask
     draft = directory / f".{_LOCK}"
     _locks[directory] = draft.open("w")
     fcntl.flock(_locks[directory], fcntl.LOCK_EX)

@@ -39,7 +39,7 @@ def test_defaults_pass(tmp_path):
         {"run.actor_batch": 1000},
         {"run.actor_batch": -1},
         {"run.report_every": 0, "run.save_every": 0, "run.max_restarts": 0, "replay_context": 0},
-        {"run.envs": 0, "run.remote_envs": True},
+        {"run.envs": 0, "run.remote_envs": True, "run.actor_addr": "localhost:{auto}"},
         {"run.mode": "serial"},
         {"run.transport": "portal"},
         {"run.remote_replay": True, "run.replay_addr": "far.example:5000"},
@@ -104,6 +104,10 @@ def test_every_choice_that_used_to_fail_late_is_refused():
         ({"task": "pack-age:make"}, "task='pack-age:make' is not of the form module:attr"),
         ({"run.envs": 0}, "run.envs=0 leaves nothing to train on; give at least 1, or set run.remote_envs"),
         ({"run.envs": -1, "run.remote_envs": True}, "run.envs=-1 must be at least 0"),
+        (
+            {"run.remote_envs": True, "run.actor_addr": "ipc:/tmp/a"},
+            "run.actor_addr='ipc:/tmp/a' is a unix socket, which environments elsewhere cannot reach",
+        ),
         ({"run.mode": "serial", "run.remote_envs": True}, "run.remote_envs=True cannot work with run.mode='serial'"),
         (
             {"run.mode": "serial", "run.remote_replay": True, "run.replay_addr": "far:1"},

@@ -1,5 +1,6 @@
 """Addresses are resolved to something private and free, and keys are kept from others."""
 
+import os
 import socket
 import stat
 import subprocess
@@ -23,6 +24,19 @@ def test_automatic_ipc_addresses_are_private_and_differ():
     rpc.remove_addr(one)
     rpc.remove_addr(other)
     assert not directory.exists()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o777])
+def test_only_this_user_can_open_a_socket_whatever_the_umask(mask, tmp_path):
+    before = os.umask(mask)
+    try:
+        for addr in (rpc.resolve_addr("ipc:{auto}", "auto"), f"ipc:{tmp_path}/s"):
+            with rpc.make_server(addr, "server"):
+                path = Path(addr.removeprefix("ipc:"))
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            rpc.remove_addr(addr)
+    finally:
+        os.umask(before)
 
 
 def test_directories_of_processes_that_were_killed_are_removed(monkeypatch, tmp_path):

@@ -89,6 +89,7 @@ def make_heartbeat() -> dict:
         "state": lifecycle.state(),
         "beat_age_s": round(lifecycle.beat_age_s(), 1),
         "waits": waits[:MAX_WAITS],
+        "figures": lifecycle.figures(),
     }
 
 

@@ -42,6 +42,7 @@ class Incarnation:
     running_since: float | None = None
     beat_age_s: float = 0.0
     waits: list[dict] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
     outcome: dict | None = None
     exit_by: float | None = None
     kill_reason: str = ""
@@ -77,6 +78,7 @@ class RoleRecord:
         if message["kind"] == "heartbeat":
             self.life.last_heartbeat = now
             self.life.beat_age_s, self.life.waits = message["beat_age_s"], message["waits"]
+            self.life.figures = message["figures"]
         else:
             self.life.outcome, self.life.exit_by = message, now + self.exit_grace_s
         if message["state"] == "running":
@@ -142,6 +144,7 @@ class RoleRecord:
             "heartbeat_age_s": round(now - life.last_heartbeat, 1) if life else None,
             "beat_age_s": life.beat_age_s if life else None,
             "waits": life.waits if life else [],
+            "figures": life.figures if life else {},
             "exit": self.exit,
             "since": round(now - self.since, 1),
         }

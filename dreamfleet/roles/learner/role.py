@@ -1,5 +1,6 @@
 """The learner: trains on batches that are requested ahead, sends refreshed states back, reports and checkpoints."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -9,13 +10,14 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import DeadlineExceeded, DreamfleetError
-from dreamfleet.metrics import Aggregator, Rate
+from dreamfleet.metrics import Aggregator, Rate, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
 from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
 from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every
+from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
 from dreamfleet.roles.wiring import Caller, connect
 
@@ -69,6 +71,7 @@ class Learner:
         self._rate = Rate()
         self._elapsed_before_s = 0.0  # in earlier lives of this run
         self._start = time.monotonic()
+        self._keeper = ProgressKeeper(options)
         self._should_log = Every(options.log_every)
         self._should_report = Every(options.report_every if options.report_batches else 0)
         self._should_save = Every(options.save_every)
@@ -106,6 +109,9 @@ class Learner:
         self.counts = counts
         if self._should_send_progress():
             self._send_metrics({})
+            if self._options.remote_logger:  # nobody else writes here what the terminal shows
+                with contextlib.suppress(OSError):
+                    write_progress(self._options.logdir, self._keeper.take_all(self._progress()))
 
     def batches(self) -> Iterator[Batch]:
         """Training batches, as the agent's own stream hands them on, until the run is over."""
@@ -177,9 +183,11 @@ class Learner:
             wait_s=self._wait_s,
         )
 
+    def _progress(self) -> RunProgress:
+        return RunProgress(self.counts, self.updates, self.elapsed_s)
+
     def _send_metrics(self, metrics: dict) -> None:
-        progress = RunProgress(self.counts, self.updates, self.elapsed_s)
-        meta = RunPosition(self.step, progress).to_meta()
+        meta = RunPosition(self.step, self._progress()).to_meta()
         try:
             future = self._logger.call(protocol.ADD, metrics, meta=meta, repeat=True, deadline_s=LOGGER_PATIENCE_S)
         except DeadlineExceeded as e:

@@ -40,6 +40,7 @@ def parallel_replay(
     server = serve(options, "replay", role.methods())
     reports = RoleReports(options, "replay", "replay")
     with lifecycle.on_stop(role.limiter.close), server:
+        lifecycle.show_figures(lambda: {"steps": role.limiter.inserts})
         lifecycle.set_state("running")
         while not lifecycle.wait_stop(options.log_every):
             reports.send({**role.stats(), **server.stats()})

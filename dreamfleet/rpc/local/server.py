@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import math
+import os
 import select
 import threading
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server
 
 _LINGER_S = 0.5
+_MODE = 0o600  # of the socket's file: for this user alone
 
 
 class LocalServerEngine:
@@ -37,7 +39,9 @@ class LocalServerEngine:
         addresses.remove_stale_socket(self._server.addr)
         self._listener = make_socket()
         try:
+            os.fchmod(self._listener.fileno(), _MODE)  # which the file gets from the socket, less the umask
             self._listener.bind(self._path)
+            Path(self._path).chmod(_MODE)
         except OSError as error:
             self._listener.close()
             raise addresses.cannot_listen(self._server.addr, error) from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamfleet.base.addresses import Address
+from dreamfleet.base.hosts import is_ipv6_only
 from dreamfleet.errors import BadRequest, RpcError
 from dreamfleet.rpc.addresses import connect_host
 from dreamfleet.rpc.calls import Calls, Future
@@ -52,7 +53,7 @@ class PortalClientEngine:
             start=False,
             logging=False,
             handshake=handshake,
-            ipv6=addr.is_ipv6,
+            ipv6=is_ipv6_only(connect_host(addr.host)),
         )
         self._socket.callbacks_recv.append(self._read)
         self._socket.callbacks_conn.append(self._on_connected)

@@ -8,8 +8,10 @@ from pathlib import Path
 import zmq
 
 from dreamfleet.base.addresses import Address
+from dreamfleet.base.hosts import is_ipv6_only
 from dreamfleet.errors import BadRequest
 from dreamfleet.rpc import wire
+from dreamfleet.rpc.addresses import connect_host
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
 from dreamfleet.rpc.keys import KeyPair, load_key
@@ -28,7 +30,7 @@ class ZmqClientEngine:
         endpoint = sockets.make_endpoint(addr, is_server=False)
         key = load_key(key_file, addr.text)
         self._context = zmq.Context()
-        self._socket = _make_socket(self._context, endpoint, key)
+        self._socket = _make_socket(self._context, key, is_ipv6=is_ipv6_only(connect_host(addr.host)))
         self._monitor = sockets.make_monitor(self._context, self._socket, _EVENTS)
         self._wakeup = Wakeup()
         self._poll = sockets.make_poll(self._wakeup, self._socket, self._monitor)
@@ -116,8 +118,8 @@ class ZmqClientEngine:
         return True
 
 
-def _make_socket(context: zmq.Context, endpoint: str, key: KeyPair) -> zmq.Socket:
-    socket = sockets.make_socket(context, zmq.DEALER, endpoint)
+def _make_socket(context: zmq.Context, key: KeyPair, *, is_ipv6: bool) -> zmq.Socket:
+    socket = sockets.make_socket(context, zmq.DEALER, is_ipv6=is_ipv6)
     socket.immediate = True  # nothing is queued for a server that is not there: the outbox is ours
     socket.reconnect_ivl, socket.reconnect_ivl_max = _RECONNECT_MS, _RECONNECT_MAX_MS
     socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = key.public, key.public, key.secret

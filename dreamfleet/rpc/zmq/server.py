@@ -90,7 +90,7 @@ class ZmqServerEngine:
         self._wakeup.close()
 
     def _make_socket(self) -> zmq.Socket:
-        socket = sockets.make_socket(self._context, zmq.ROUTER, self._endpoint)
+        socket = sockets.make_socket(self._context, zmq.ROUTER, is_ipv6=self._endpoint.startswith("tcp://["))
         socket.router_mandatory = True
         socket.sndhwm, socket.rcvhwm = SEND_QUEUE, _RECEIVE_QUEUE
         socket.maxmsgsize = max(self._requests.max_bytes, ENGINE_LIMIT)

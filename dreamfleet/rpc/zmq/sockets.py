@@ -31,11 +31,11 @@ _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
 _HANDSHAKE_MS = 10_000  # for a peer to prove that it has the key
 
 
-def make_socket(context: zmq.Context, kind: int, endpoint: str) -> zmq.Socket:
+def make_socket(context: zmq.Context, kind: int, *, is_ipv6: bool) -> zmq.Socket:
     """A socket with the options that both sides share."""
     socket = context.socket(kind)
     socket.linger = 0
-    socket.ipv6 = endpoint.startswith("tcp://[")
+    socket.ipv6 = is_ipv6
     socket.heartbeat_ivl = _HEARTBEAT_MS
     socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
     socket.handshake_ivl = _HANDSHAKE_MS

@@ -1,0 +1,39 @@
+"""How far a run is, from what the learner says of it; the logger keeps it, and a learner whose logger is elsewhere."""
+
+from dreamfleet.metrics import Progress
+from dreamfleet.options import RoleOptions
+from dreamfleet.roles.protocol import RunProgress
+
+
+class ProgressKeeper:
+    """Takes in what the learner says, again and again, and keeps `progress` up to date with it."""
+
+    def __init__(self, options: RoleOptions):
+        self.progress = Progress(total_steps=options.steps, target_ratio=max(0.0, options.train_ratio))
+        self._batch_length = options.batch_length
+        self._previous: RunProgress | None = None
+
+    def take(self, sent: RunProgress) -> None:
+        """Updates everything but the step, scores and rates of environments, which the logger sees itself."""
+        progress, before, counts = self.progress, self._previous, sent.counts
+        self._previous = sent
+        if before and sent.elapsed_s > before.elapsed_s:
+            updates = max(0, sent.updates - before.updates)
+            progress.update_rate = updates / (sent.elapsed_s - before.elapsed_s)
+        progress.updates, progress.elapsed_s = sent.updates, sent.elapsed_s
+        progress.replay_fill, progress.replay_capacity = counts.items, counts.capacity
+        if counts.inserts:
+            progress.ratio = counts.samples * self._batch_length / counts.inserts
+
+    def take_all(self, sent: RunProgress) -> Progress:
+        """The same where no logger sees the environments: the step and their rate are those of the replay."""
+        before = self._previous
+        self.take(sent)
+        progress = self.progress
+        progress.step = max(progress.step, sent.counts.inserts)
+        if before and sent.elapsed_s > before.elapsed_s:
+            steps = max(0, sent.counts.inserts - before.counts.inserts)
+            progress.env_rate = steps / (sent.elapsed_s - before.elapsed_s)
+        if progress.total_steps and progress.env_rate:
+            progress.eta_s = max(0, progress.total_steps - progress.step) / progress.env_rate
+        return progress
