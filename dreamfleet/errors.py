@@ -13,6 +13,8 @@ DreamfleetError
 │   └── RunRefused       a role could not start with its settings, as its ConfigError says
 └── RpcError             something between two processes
     ├── BadRequest       the other side sent what this side refuses
+    │   └── Refused      the other side does not serve this process at all, and will not later
+    ├── RunOver          the run that the other side belongs to is complete
     ├── RemoteError      the handler on the other side raised; carries its role, method and traceback
     ├── Disconnected     the other side was lost while a call was in flight
     ├── DeadlineExceeded a call waited longer than allowed; says for whom and for what
@@ -93,6 +95,16 @@ class RpcError(DreamfleetError):
 
 class BadRequest(RpcError):
     """The peer sent something that is refused: the request was not carried out."""
+
+
+class Refused(BadRequest):
+    """The peer serves others, but not this process: to ask again would not help."""
+
+    is_fatal = True
+
+
+class RunOver(RpcError):
+    """The run is complete: there is nothing left to do for it."""
 
 
 class RemoteError(RpcError):

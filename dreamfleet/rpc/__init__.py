@@ -10,7 +10,7 @@ from dreamfleet.base.hosts import explain_host
 from dreamfleet.rpc.addresses import choose_engine, remove_addr, resolve_addr
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.client import Client, Prepared
-from dreamfleet.rpc.engine import ServerEngine
+from dreamfleet.rpc.engine import Greeting, ServerEngine
 from dreamfleet.rpc.keys import make_key
 from dreamfleet.rpc.messages import Reply
 from dreamfleet.rpc.requests import Requests
@@ -19,6 +19,7 @@ from dreamfleet.rpc.server import Server
 __all__ = [
     "Client",
     "Future",
+    "Greeting",
     "Prepared",
     "Reply",
     "Server",
@@ -80,16 +81,18 @@ def make_client(
     threaded: bool = True,
     meta: bool = True,
     greeting_s: float = 5.0,
+    greeting: Greeting | None = None,
 ) -> Client:
     """A client of the role `peer`, which connects in the background.
 
     Without `threaded`, and on one machine, all happens on the thread of the caller: the lowest latency, for one call
     at a time. A server on this machine that has not greeted within `greeting_s` is tried again.
+    A `greeting` goes first over every connection.
     Without `meta` nothing is added to the data, as plain portal servers need it; then they do not hear of `protocol`.
     """
     parsed = Address.parse(addr)
     engine = choose_engine(parsed, transport)
-    calls = Calls(name, peer, max_inflight)
+    calls = Calls(name, peer, max_inflight, greeting)
     if reason := explain_host(parsed):
         calls.log.warning("address", f"{peer}: {reason}")
     if engine == "portal":

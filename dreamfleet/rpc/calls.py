@@ -1,5 +1,6 @@
 """The calls of a client that are in flight, and what becomes of them; the client's engine reports to it."""
 
+import itertools
 import logging
 import math
 import threading
@@ -7,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected
+from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RpcError
 from dreamfleet.rpc.counters import Counters
+from dreamfleet.rpc.engine import Encoder, Greeting
 from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Failure, Reply
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from dreamfleet.rpc.client import Client
 
 _log = logging.getLogger("dreamfleet.rpc")
+
+GREET_AGAIN_S = 3.0  # after a greeting that was not accepted, or not answered
+_FIRST_GREETING = 1 << 63  # numbers of greetings; those of calls begin at 0
 
 
 class Future:
@@ -94,9 +99,18 @@ class Future:
 
 
 class Calls:
-    """The calls that are unanswered, by number and in their order, and whether there is a connection."""
+    """The calls that are unanswered, by number and in their order, and whether there is a connection.
 
-    def __init__(self, name: str, peer: str, max_inflight: int):
+    With a greeting there is one when the other side has accepted it.
+    """
+
+    def __init__(self, name: str, peer: str, max_inflight: int, greeting: Greeting | None = None):
+        self.greeting = greeting
+        self.greet_at = math.inf  # when to greet again, unless there is a connection
+        self.refusal: RpcError | None = None  # why there will never be one
+        self._greetings = itertools.count(_FIRST_GREETING)
+        self._greeting_number: int | None = None  # of the one that is not answered yet
+        self._open: Callable[[], None] = lambda: None
         self.name, self.peer, self.max_inflight = name, peer, max_inflight
         self.lock = threading.Lock()
         self.inflight: dict[int, Future] = {}
@@ -113,10 +127,16 @@ class Calls:
         with self.lock:
             if self.is_closed:
                 raise Closed(f"the connection to {self.peer} is closed")
+            if self.refusal:
+                raise self.refusal
             if not self.has_room():
                 return False
             self.inflight[future.number] = future
             return True
+
+    def is_decided(self) -> bool:
+        """Whether there is a connection, or will never be one."""
+        return self.connected or self.is_closed or self.refusal is not None
 
     def has_room(self) -> bool:
         return len(self.inflight) < self.max_inflight
@@ -132,6 +152,9 @@ class Calls:
 
     def finish(self, number: int, outcome: Reply | Failure | Exception) -> None:
         """Settles a call that is in flight; anything else is a late answer."""
+        if number == self._greeting_number:
+            self._finish_greeting(outcome)
+            return
         with self.lock:
             future = self.inflight.pop(number, None)
             if future is not None:
@@ -155,7 +178,35 @@ class Calls:
                 self.finish(other.number, DeadlineExceeded(f"{self.peer}.{other.method} did not answer in time"))
         return min([other.deadline for other in others], default=math.inf)
 
+    def begin(self, encoder: Encoder, open_: Callable[[], None]) -> Any:
+        """For the engine, when it can send, and again at `greet_at`: what it has to send first, if anything.
+
+        `open_` is called when calls may follow.
+        """
+        if self.greeting is None:
+            open_()
+            return None
+        self.greet_at, self._open = time.monotonic() + GREET_AGAIN_S, open_
+        self._greeting_number = number = next(self._greetings)
+        return encoder.encode(number, self.greeting.method, self.greeting.present(), None)
+
+    def _finish_greeting(self, outcome: Reply | Failure | Exception) -> None:
+        assert self.greeting
+        self._greeting_number = None
+        try:
+            if not isinstance(outcome, Reply):
+                raise outcome.to_error() if isinstance(outcome, Failure) else outcome
+            self.greeting.accept(outcome.data)
+        except RpcError as error:
+            if self.greeting.is_final(error):
+                self._refuse_for_good(error)
+            else:
+                self.log.warning("greeting", f"{self.peer} was not accepted, trying again: {error}")
+        else:
+            self._open()
+
     def note_connected(self) -> None:
+        self.greet_at = math.inf
         with self.lock:
             self.connected = True
             self.connections += 1
@@ -178,10 +229,16 @@ class Calls:
             self.counters.add("lost_calls")
             self.finish(future.number, Disconnected(f"{self.peer} was lost during {future.method}"))
 
-    def refuse_all(self, reason: str) -> None:
-        """Fails every call, as the server can never answer it."""
-        for future in list(self.inflight.values()):
-            self.finish(future.number, Failure(self.peer, future.method, reason, is_refusal=True))
+    def refuse_all(self, error: RpcError) -> None:
+        """Fails every call that waits, as the server that is there cannot answer it."""
+        for number in list(self.inflight):
+            self.finish(number, error)
+
+    def _refuse_for_good(self, error: RpcError) -> None:
+        with self.lock:
+            self.refusal, self.greet_at = error, math.inf
+            self._changed.notify_all()
+        self.refuse_all(error)
 
     def warn_unreadable(self, reason: object) -> None:
         self.log.warning("answer", f"{self.peer} sent an answer that cannot be read: {reason}")

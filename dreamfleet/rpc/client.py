@@ -74,10 +74,12 @@ class Client:
         return Prepared(functools.partial(self._ask, method, make_payload), data)
 
     def wait_connected(self, timeout_s: float | None = None) -> bool:
-        """Blocks until there is a connection; returns whether there is one."""
+        """Blocks until there is a connection; returns whether there is one, and raises why there will never be one."""
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with lifecycle.waiting(f"{self.peer}: connection"):
-            self._wait(lambda: self._calls.connected or self._calls.is_closed, until)
+            self._wait(self._calls.is_decided, until)
+        if self._calls.refusal and not self._calls.is_closed:
+            raise self._calls.refusal
         return self._calls.connected
 
     def stats(self) -> dict[str, float]:

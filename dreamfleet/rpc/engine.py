@@ -7,6 +7,8 @@ and `portal/` is one of both.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dreamfleet.errors import RpcError
+
 if TYPE_CHECKING:
     from dreamfleet.rpc.calls import Future
     from dreamfleet.rpc.messages import Answer, Request
@@ -19,6 +21,24 @@ class Encoder(Protocol):
 
     def prepare(self, method: str, data: Any, meta: dict[str, Any] | None) -> tuple[Callable[[int], Any], Any]:
         """A function from the number of a call to what is sent for it, and the data that it takes the contents of."""
+        ...
+
+
+class Greeting(Protocol):
+    """What a client says first over every connection; calls follow when the answer was accepted."""
+
+    method: str
+
+    def present(self) -> dict[str, Any]:
+        """The data to send."""
+        ...
+
+    def accept(self, answer: Any) -> None:
+        """Takes the data of the answer; raises `RpcError` if it is not from whom the client wants to talk to."""
+        ...
+
+    def is_final(self, error: RpcError) -> bool:
+        """Whether an error in answer ends the client; else it greets again after a while."""
         ...
 
 

@@ -5,7 +5,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from dreamfleet.errors import BadRequest, RemoteError, RpcError
+from dreamfleet.errors import BadRequest, RemoteError, RpcError, RunOver
 
 
 @dataclass(slots=True)
@@ -18,18 +18,21 @@ class Reply:
 
 @dataclass(slots=True)
 class Failure:
-    """An error on its way to the caller; a request that was refused has no traceback."""
+    """An error on its way to the caller; only where a handler failed is there a traceback."""
 
     role: str
     method: str
     summary: str
     traceback: str = ""
     is_refusal: bool = False
+    is_over: bool = False
 
     @classmethod
     def from_error(cls, role: str, method: str, error: BaseException) -> "Failure":
         if isinstance(error, BadRequest):
             return cls(role, method, str(error), is_refusal=True)
+        if isinstance(error, RunOver):
+            return cls(role, method, str(error), is_over=True)
         lines = traceback.format_exception(error)
         return cls(role, method, f"{type(error).__name__}: {error}", "".join(lines).rstrip())
 
@@ -37,6 +40,8 @@ class Failure:
         """The exception that the caller gets to see."""
         if self.is_refusal:
             return BadRequest(f"{self.role}.{self.method} refused the request: {self.summary}")
+        if self.is_over:
+            return RunOver(self.summary)
         return RemoteError(self.role, self.method, self.summary, self.traceback)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from dreamfleet.errors import BadRequest, Closed
+from dreamfleet.errors import BadRequest, Closed, RunOver
 from dreamfleet.rpc.batching import Batcher
 from dreamfleet.rpc.counters import Counters
 from dreamfleet.rpc.engine import ServerEngine
@@ -124,7 +124,7 @@ class Server:
         """Logs an error in a request and makes it ready for the caller."""
         failure = Failure.from_error(self.name, request.method, error)
         kind = f"{request.method if request.method in self._methods else 'unknown'}/{type(error).__name__}"
-        if isinstance(error, Closed):
+        if isinstance(error, (Closed, RunOver)):
             pass  # what is being stopped cannot answer; that is no news
         elif failure.is_refusal:
             self.counters.add("bad_requests")

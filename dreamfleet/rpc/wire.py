@@ -9,9 +9,9 @@ from dreamfleet.errors import BadRequest
 from dreamfleet.rpc import codec
 from dreamfleet.rpc.messages import Failure, Reply
 
-VERSION = 2  # of the format of messages, as this file and the codec define it
+VERSION = 3  # of the format of messages, as this file and the codec define it
 MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
-REQUEST, REPLY, REFUSAL, ERROR = range(4)
+REQUEST, REPLY, REFUSAL, ERROR, OVER = range(5)
 
 # Version of the format, kind of message, protocol of the application, length of the method, number of the call.
 _ENVELOPE = struct.Struct("<BBBHQ")
@@ -44,7 +44,7 @@ class RequestEncoder:
 def encode_answer(number: int, answer: Any) -> list[codec.Buffer]:
     """Frames of an answer (data, a Reply or a Failure); raises `TypeError` for data that cannot be sent."""
     if isinstance(answer, Failure):
-        kind = REFUSAL if answer.is_refusal else ERROR
+        kind = REFUSAL if answer.is_refusal else OVER if answer.is_over else ERROR
         fields = (answer.role, answer.method, answer.summary, answer.traceback)
         return codec.encode(fields, _ENVELOPE.pack(VERSION, kind, 0, 0, number))
     meta, data = (answer.meta, answer.data) if isinstance(answer, Reply) else (None, answer)
@@ -86,9 +86,9 @@ def _decode_answer(kind: int, frames: list[codec.Buffer], start: int) -> Reply |
     if kind == REPLY:
         return Reply(*decode_payload(frames, MAX_REPLY_BYTES, start))
     fields = codec.decode(frames, MAX_REPLY_BYTES, start)
-    if kind not in (REFUSAL, ERROR) or not isinstance(fields, list) or [*map(type, fields)] != [str] * 4:
+    if kind not in (REFUSAL, ERROR, OVER) or not isinstance(fields, list) or [*map(type, fields)] != [str] * 4:
         raise BadRequest("the answer is malformed")
-    return Failure(*fields, is_refusal=kind == REFUSAL)
+    return Failure(*fields, is_refusal=kind == REFUSAL, is_over=kind == OVER)
 
 
 def _with_number(frames: list[codec.Buffer], number: int) -> list[codec.Buffer]:

@@ -22,7 +22,9 @@ _RECONNECT_S, _RECONNECT_MAX_S = 0.02, 0.5
 class Link:
     """The way to one server: calls are sent on the threads of the callers; one thread at a time calls `turn`."""
 
-    def __init__(self, addr: Address, calls: Calls, greeting_s: float):
+    def __init__(self, addr: Address, calls: Calls, encoder: wire.RequestEncoder, greeting_s: float):
+        self._encoder = encoder
+        self._has_begun = False  # has presented itself over this connection
         self.wakeup = Wakeup()
         self.connection: Connection | None = None
         self._path, self._calls = addr.path, calls
@@ -51,11 +53,8 @@ class Link:
         except OSError as error:
             self.lose(error)
             return True
-        if connection.is_ready and not self._calls.connected:
-            self._delay_s = _RECONNECT_S
-            with self._send_lock:
-                self._calls.note_connected()
-                self._send_calls()
+        if connection.is_ready and not self._has_begun:
+            self._begin(connection)
         for number, outcome in answers:
             self._calls.finish(number, outcome)
         return bool(answers)
@@ -87,11 +86,12 @@ class Link:
         """Handles the end of the connection."""
         self.disconnect()
         if not self._calls.connected:
-            self._calls.log.warning("handshake", f"{self._calls.peer} broke the connection off: {error}")
+            if not self._has_begun:
+                self._calls.log.warning("handshake", f"{self._calls.peer} broke the connection off: {error}")
             if isinstance(error, OtherFormat):
                 with self._send_lock:
                     self._outbox.clear()
-                self._calls.refuse_all(str(error))
+                self._calls.refuse_all(Failure(self._calls.peer, "connect", str(error), is_refusal=True).to_error())
             return
         self._next_try = 0.0
         with self._send_lock:  # a call that goes out right now is either lost, or not sent yet
@@ -104,8 +104,22 @@ class Link:
             self.connection.close()
         self.connection = None
 
+    def _begin(self, connection: Connection) -> None:
+        self._has_begun, self._delay_s = True, _RECONNECT_S
+        frames = self._calls.begin(self._encoder, self._open)
+        if frames is not None:
+            self._next_try = time.monotonic() + self._greeting_s  # by then it is accepted, or greets anew
+            with contextlib.suppress(OSError):  # whoever reads notices too
+                connection.send(frames)
+
+    def _open(self) -> None:
+        with self._send_lock:
+            self._calls.note_connected()
+            self._send_calls()
+
     def _connect(self) -> None:
-        self.disconnect()  # from a server that did not greet in time
+        self.disconnect()  # from a server that did not greet in time, or did not accept us
+        self._has_begun = False
         self._next_try = time.monotonic() + self._delay_s
         self._delay_s = min(2 * self._delay_s, _RECONNECT_MAX_S)
         connected = make_socket()
@@ -134,7 +148,7 @@ class ThreadedLocalEngine:
 
     def __init__(self, addr: Address, calls: Calls, *, protocol: int, greeting_s: float):
         self.encoder = wire.RequestEncoder(protocol)
-        self._link = Link(addr, calls, greeting_s)
+        self._link = Link(addr, calls, self.encoder, greeting_s)
         self._thread = start_io_thread(calls.name, calls.log, lambda: calls.is_closed, self._step, self._end)
 
     def submit(self, future: Future) -> None:
@@ -162,7 +176,7 @@ class InlineLocalEngine:
     def __init__(self, addr: Address, calls: Calls, *, protocol: int, greeting_s: float):
         self.encoder = wire.RequestEncoder(protocol)
         self._calls = calls
-        self._link = Link(addr, calls, greeting_s)
+        self._link = Link(addr, calls, self.encoder, greeting_s)
         self._turn_lock = threading.Lock()  # `close` may come from another thread
 
     def submit(self, future: Future) -> None:

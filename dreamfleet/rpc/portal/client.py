@@ -1,7 +1,9 @@
 """The portal engine of a client: the library's socket, with our futures, deadlines and reconnects."""
 
+import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,7 @@ class PortalClientEngine:
 
     def _send(self, future: Future) -> None:
         payload = future.payload
-        if payload is None or future.is_sent or not self._socket.connected:
+        if payload is None or future.is_sent or not (self._calls.connected and self._socket.connected):
             return  # given up meanwhile, or sent when there is a connection
         try:
             self._socket.send(*payload, timeout=0)
@@ -83,6 +85,22 @@ class PortalClientEngine:
         self._calls.counters.bytes_out += sum(map(len, payload))
 
     def _on_connected(self) -> None:
+        greeting = self._calls.begin(self.encoder, self._open)
+        if greeting is None:
+            return
+        with contextlib.suppress(TimeoutError, ConnectionError), self._send_lock:
+            self._socket.send(*greeting, timeout=0)
+        # The library has no timer of its own.
+        again = threading.Timer(max(0.0, self._calls.greet_at - time.monotonic()), self._greet_again)
+        again.daemon = True
+        again.start()
+
+    def _greet_again(self) -> None:
+        calls = self._calls
+        if self._socket.connected and not calls.is_decided() and time.monotonic() >= calls.greet_at:
+            self._on_connected()
+
+    def _open(self) -> None:
         with self._send_lock:
             self._calls.note_connected()
             for future in list(self._calls.inflight.values()):

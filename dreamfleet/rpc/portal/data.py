@@ -13,7 +13,7 @@ META = "_meta"
 _NONE = "_none"  # in the metadata of a message whose data is None, because something has to carry the metadata
 _PROTOCOL = "_protocol"  # in the metadata of a request: the version that its caller speaks
 _SEPARATOR = "\n--- traceback ---\n"
-_ERROR = re.compile(r"\[(refused|failed) ([^\s.]*)\.(\S*)\] (.*)", re.DOTALL)
+_ERROR = re.compile(r"\[(refused|failed|over) ([^\s.]*)\.(\S*)\] (.*)", re.DOTALL)
 
 
 def prepare(value: Any, path: str = "") -> Any:
@@ -81,7 +81,7 @@ def take_protocol(meta: dict[str, Any]) -> int | None:
 
 
 def failure_to_text(failure: Failure) -> str:
-    kind = "refused" if failure.is_refusal else "failed"
+    kind = "refused" if failure.is_refusal else "over" if failure.is_over else "failed"
     traceback = _SEPARATOR + failure.traceback if failure.traceback else ""
     return f"[{kind} {failure.role}.{failure.method}] {failure.summary}{traceback}"
 
@@ -93,4 +93,5 @@ def text_to_error(text: str, peer: str, method: str, is_refusal: bool) -> RpcErr
         return Failure(peer, method, text, is_refusal=is_refusal).to_error()
     kind, role, method, rest = match.groups()
     summary, _, traceback = rest.partition(_SEPARATOR)
-    return Failure(role, method, summary, traceback, is_refusal=kind == "refused").to_error()
+    failure = Failure(role, method, summary, traceback, is_refusal=kind == "refused", is_over=kind == "over")
+    return failure.to_error()

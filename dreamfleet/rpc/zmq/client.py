@@ -3,6 +3,7 @@
 import collections
 import math
 import threading
+import time
 from pathlib import Path
 
 import zmq
@@ -10,7 +11,7 @@ import zmq
 from dreamfleet.base.addresses import Address
 from dreamfleet.base.hosts import is_ipv6_only
 from dreamfleet.errors import BadRequest
-from dreamfleet.rpc import wire
+from dreamfleet.rpc import codec, wire
 from dreamfleet.rpc.addresses import connect_host
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
@@ -37,6 +38,8 @@ class ZmqClientEngine:
         # The lock guards the socket and the calls that wait to be sent.
         self._socket_lock = threading.Lock()
         self._outbox: collections.deque[Future] = collections.deque()
+        self._greeting: list[codec.Buffer] | None = None  # to be sent before anything else
+        self._is_linked = False  # whether there is a connection, on which calls may have to wait for a greeting
         self._socket.connect(endpoint)
         self._thread = start_io_thread(calls.name, calls.log, self._is_over, self._step, self._end)
 
@@ -59,8 +62,10 @@ class ZmqClientEngine:
         return self._calls.is_closed or self._context.closed
 
     def _step(self) -> None:
+        if self._is_linked and time.monotonic() >= self._calls.greet_at:
+            self._begin()
         if not self._turn():
-            sockets.wait(self._poll, self._wakeup, math.inf)
+            sockets.wait(self._poll, self._wakeup, self._calls.greet_at if self._is_linked else math.inf)
 
     def _end(self) -> None:
         with self._socket_lock:
@@ -71,7 +76,7 @@ class ZmqClientEngine:
         """Handles what has happened; returns whether there may be more to do."""
         events, messages = [], []
         with self._socket_lock:
-            is_stuck = self._calls.connected and not self._send_calls()
+            is_stuck = self._send_waiting()
             while sockets.has_message(self._monitor):
                 events.append(sockets.read_event(self._monitor)[0])
             while sockets.has_message(self._socket):
@@ -93,14 +98,39 @@ class ZmqClientEngine:
     def _handle_event(self, event: int) -> None:
         calls = self._calls
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            calls.note_connected()
-        elif event == zmq.EVENT_DISCONNECTED and calls.connected:
+            self._is_linked = True
+            self._begin()
+        elif event == zmq.EVENT_DISCONNECTED and self._is_linked:
+            self._is_linked, self._greeting = False, None
+            if not calls.connected:
+                return
             with self._socket_lock:  # a call that goes out right now is either lost, or not sent yet
                 again, lost = calls.note_lost()
                 self._outbox.extendleft(reversed(again))
             calls.fail_lost(lost)
         elif event & sockets.HANDSHAKE_FAILED:
-            calls.log.warning("handshake", f"{calls.peer} refused the connection: is the key file the same?")
+            calls.log.warning(
+                "handshake", f"{calls.peer} refused the connection: are the key file and the transport the same?"
+            )
+
+    def _begin(self) -> None:
+        greeting = self._calls.begin(self.encoder, self._open)
+        with self._socket_lock:
+            self._greeting = greeting
+
+    def _open(self) -> None:
+        with self._socket_lock:
+            self._calls.note_connected()
+
+    def _send_waiting(self) -> bool:
+        """Sends what may be sent; returns whether something has to wait for room."""
+        if self._greeting is not None:
+            try:
+                sockets.send(self._socket, self._greeting)
+            except zmq.Again:
+                return True
+            self._greeting = None
+        return self._calls.connected and not self._send_calls()
 
     def _send_calls(self) -> bool:
         """Sends the calls that wait; returns whether all could be sent."""
