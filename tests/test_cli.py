@@ -95,7 +95,7 @@ def test_flags_may_have_underscores_and_repeat(capsys, logdir):
 
 
 def test_train_says_and_starts(capsys, launched, logdir):
-    argv = ["train", "--logdir", logdir, "--envs", "3", "--eval-envs", "1"]
+    argv = ["train", "--task", "dummy_vector", "--logdir", logdir, "--envs", "3", "--eval-envs", "1"]
     assert main(argv) == 0
     (config,) = launched
     assert (config.logdir, config.run.envs) == (logdir, 3)
@@ -109,20 +109,21 @@ def test_train_says_and_starts(capsys, launched, logdir):
 
 
 def test_resuming_with_other_settings_is_refused(refusal, logdir):
-    config = load_options({"logdir": logdir})
+    config = load_options({"logdir": logdir, "task": "dummy_vector"})
     save_options(config)
-    assert "(batch_size: 16 -> 8); set these back" in refusal("train", "--logdir", logdir, "--batch_size", "8")
+    words = ("--task", "dummy_vector", "--logdir", logdir, "--batch_size", "8")
+    assert "(batch_size: 16 -> 8); set these back" in refusal("train", *words)
     assert load_options(YAML(typ="safe").load(Path(logdir, "config.yaml"))) == config
 
 
 def test_several_seeds(launched, logdir):
-    assert main(["train", "--logdir", logdir, "--seeds", "0", "2", "2"]) == 0
+    assert main(["train", "--task", "dummy_vector", "--logdir", logdir, "--seeds", "0", "2", "2"]) == 0
     assert [(config.seed, config.logdir) for config in launched] == [(0, f"{logdir}/seed_0"), (2, f"{logdir}/seed_2")]
 
 
 def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
     save_options(load_options({"logdir": f"{logdir}/seed_2", "seed": 2, "batch_size": 4}))
-    assert "batch_size: 4 -> 16" in refusal("train", "--logdir", logdir, "--seeds", "0", "2")
+    assert "batch_size: 4 -> 16" in refusal("train", "--task", "dummy_vector", "--logdir", logdir, "--seeds", "0", "2")
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,8 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
         (["train", "--agent", "dreamfleet.nothing:Agent"], "names module dreamfleet.nothing, which was not found"),
         (["train", "--agent", "nothing.at.all:Agent"], "names module nothing, which was not found"),
         (["train", "--agent", "dreamfleet.errors.deeper:Agent"], "dreamfleet.errors.deeper, which was not found"),
+        (["train"], "task='' names no environment; give one, such as gym_CartPole-v1"),
+        (["train", "--preset", "random"], "or a preset with a task, such as cartpole"),
         (["train", "--task", "nothing:make"], "task='nothing:make' names module nothing"),
         (["role"], "required: KIND"),
         (["role", "learner"], "'learner'"),
@@ -201,7 +204,7 @@ def test_exit_codes(error, code, message, capsys, logdir, monkeypatch):
         raise error
 
     monkeypatch.setattr("dreamfleet.launch.run.run_options", fail)
-    assert main(["train", "--logdir", logdir]) == code
+    assert main(["train", "--task", "dummy_vector", "--logdir", logdir]) == code
     assert capsys.readouterr().err == message
 
 

@@ -72,7 +72,12 @@ def task_section(task: str | Callable) -> str:
 
 
 def check_task(task: str) -> None:
-    """Raises ConfigError for a suite that is unknown or not installed, without importing anything."""
+    """Raises ConfigError for no task and for a suite that is unknown or not installed, without importing anything."""
+    if not task:
+        remedy = (
+            "give one, such as gym_CartPole-v1, atari_pong or module:attr, or a preset with a task, such as cartpole"
+        )
+        raise ConfigError("task", task, "names no environment", remedy)
     if is_attribute(task):
         return
     suite, _, name = task.partition("_")

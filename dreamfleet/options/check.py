@@ -64,8 +64,6 @@ def _check_names(options: Options) -> None:
     if not re.fullmatch(f"{NAME}:{NAME}", options.agent):
         remedy = "write its module and its name, such as dreamfleet.agent.random:RandomAgent"
         raise ConfigError("agent", options.agent, "is not of the form module:attr", remedy)
-    if not options.task:
-        raise ConfigError("task", options.task, "is empty", "name an environment, such as gym_CartPole-v1")
     if ":" in options.task and not re.fullmatch(f"{NAME}:{NAME}|{GYM_ID}", options.task):
         remedy = "write a module and a name in it, or a task such as gym_CartPole-v1"
         raise ConfigError("task", options.task, "is not of the form module:attr", remedy)

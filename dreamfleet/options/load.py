@@ -15,6 +15,7 @@ from dreamfleet.options.fields import build, find_fields, flatten
 from dreamfleet.options.root import Options
 from dreamfleet.options.values import find_field, parse_value, parse_words
 
+DEFAULT_TASK = "default_task"  # of a preset: counts where nothing else names a task
 PRESETS = Path(__file__).parent / "presets.yaml"
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -39,11 +40,13 @@ def change_options(
     """The same as `load_options` on other options than the defaults."""
     fields, flat = find_fields(type(base)), flatten(base)
     is_mapping = isinstance(overrides, Mapping)
-    layers = [load_preset(name) for name in presets] + [overrides if is_mapping else parse_words(overrides)]
-    for layer in layers:
+    named = [load_preset(name) for name in presets]
+    fallback = max((preset.pop(DEFAULT_TASK, "") for preset in named), default="")
+    for layer in [*named, overrides if is_mapping else parse_words(overrides)]:
         for name, value in flat_items(layer):
             field = find_field(name, value, fields, flags, "" if is_mapping else "--")
             flat[field.key] = parse_value(field, value)
+    flat["task"] = flat["task"] or fallback
     flat["logdir"] = expand_logdir(flat["logdir"])
     flat["run.from_checkpoint"] = _expand_home(flat["run.from_checkpoint"])
     return build(type(base), flat)
@@ -56,7 +59,7 @@ def load_preset(name: str) -> dict[str, Any]:
         near = nearest(name, known)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise ConfigError("preset", name, "is unknown", f"choose from {', '.join(known)}{hint}")
-    return known[name]
+    return dict(known[name])
 
 
 @functools.cache

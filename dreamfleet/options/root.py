@@ -17,7 +17,7 @@ from dreamfleet.options.run import RunOptions
 class MainOptions:
     """What stands at the top, beside the sections."""
 
-    task: str = option("dummy_vector", "environment, such as gym_CartPole-v1, atari_pong or module:attr")
+    task: str = option("", "environment, such as gym_CartPole-v1, atari_pong or module:attr; some presets name one")
     logdir: str = option(
         "~/logdir/{timestamp}", "log directory; naming one that exists resumes its run", can_change=True
     )

@@ -17,23 +17,24 @@ def test_preset(name, tmp_path):
     assert make.rssm.classes <= 256  # replay stores class numbers as bytes
 
 
-# Steps, environments, train ratio and size of the benchmarks in the configuration of danijar/dreamerv3.
+# Task, steps, environments, train ratio and size of the benchmarks in the configuration of danijar/dreamerv3.
 PUBLISHED = {
-    "atari": (51_000_000, 16, 32, "200m"),
-    "atari100k": (110_000, 1, 256, "200m"),
-    "crafter": (1_100_000, 1, 512, "200m"),
-    "dmc_proprio": (1_100_000, 16, 1024, "1m"),
-    "dmc_vision": (1_100_000, 16, 256, "200m"),
-    "dmlab": (26_000_000, 16, 32, "200m"),
-    "procgen": (110_000_000, 16, 64, "200m"),
-    "bsuite": (0, 1, 1024, "200m"),
+    "atari": ("atari_pong", 51_000_000, 16, 32, "200m"),
+    "atari100k": ("atari100k_pong", 110_000, 1, 256, "200m"),
+    "crafter": ("crafter_reward", 1_100_000, 1, 512, "200m"),
+    "dmc_proprio": ("dmc_walker_walk", 1_100_000, 16, 1024, "1m"),
+    "dmc_vision": ("dmc_walker_walk", 1_100_000, 16, 256, "200m"),
+    "dmlab": ("dmlab_explore_goal_locations_small", 26_000_000, 16, 32, "200m"),
+    "procgen": ("procgen_coinrun", 110_000_000, 16, 64, "200m"),
+    "bsuite": ("bsuite_mnist/0", 0, 1, 1024, "200m"),
 }
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_values(name):
     options = load_options({}, [name])
-    assert (options.run.steps, options.run.envs, options.run.train_ratio, options.dreamer.size) == PUBLISHED[name]
+    run = options.run
+    assert (options.task, run.steps, run.envs, run.train_ratio, options.dreamer.size) == PUBLISHED[name]
     assert (options.batch_size, options.batch_length, options.report_length, options.replay_context) == (16, 64, 32, 1)
     assert options.env.dmc.image == (name != "dmc_proprio") and options.env.dmc.proprio == (name != "dmc_vision")
 

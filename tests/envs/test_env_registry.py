@@ -22,7 +22,7 @@ def make_cartpole() -> gymnasium.Env:
         ("dumy_image", r"task='dumy_image' names an unknown suite; did you mean dummy_image\?"),
         ("gim_CartPole-v1", r"did you mean gym_CartPole-v1\?"),
         ("chess", r"task='chess' names an unknown suite; known suites: dummy, gym"),
-        ("", "names an unknown suite"),
+        ("", "names no environment; give one, such as gym_CartPole-v1"),
         ("dummy_sound", "task='dummy_sound' is unknown; use dummy_image or dummy_vector"),
         ("gym_NoSuchTask-v0", r"task='gym_NoSuchTask-v0' cannot be made by Gymnasium \(.*NoSuchTask"),
         ("gym_CartPole-v99", r"task='gym_CartPole-v99' cannot be made by Gymnasium \(.*v99"),

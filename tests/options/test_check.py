@@ -100,7 +100,6 @@ def test_every_choice_that_used_to_fail_late_is_refused():
         ({"agent": "RandomAgent"}, "agent='RandomAgent' is not of the form module:attr; write"),
         ({"agent": "a..b:C"}, "agent='a..b:C' is not of the form"),
         ({"agent": "a:b:C"}, "agent='a:b:C' is not of the form"),
-        ({"task": ""}, "task='' is empty; name an environment"),
         ({"task": "pack-age:make"}, "task='pack-age:make' is not of the form module:attr"),
         ({"run.envs": 0}, "run.envs=0 leaves nothing to train on; give at least 1, or set run.remote_envs"),
         ({"run.envs": -1, "run.remote_envs": True}, "run.envs=-1 must be at least 0"),

@@ -153,6 +153,20 @@ def test_every_preset_can_run(name, tmp_path):
     check_options(config)
 
 
+@pytest.mark.parametrize(
+    ("presets", "words", "task"),
+    [
+        (["debug"], [], "dummy_vector"),
+        (["debug", "cartpole"], [], "gym_CartPole-v1"),
+        (["cartpole", "debug"], [], "gym_CartPole-v1"),
+        (["atari", "debug"], [], "atari_pong"),
+        (["atari", "debug"], ["--task", "atari_boxing"], "atari_boxing"),
+    ],
+)
+def test_the_task_of_debug_gives_way_to_any_other(presets, words, task):
+    assert load_options(words, presets).task == task
+
+
 def test_logdir_is_expanded(monkeypatch):
     monkeypatch.setenv("HOME", "/some/home")
     logdir = load_options(["--logdir", "~/runs/{timestamp}-x"]).logdir

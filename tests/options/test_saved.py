@@ -23,7 +23,7 @@ from dreamfleet.options.saved import load_saved_options, read_saved
 
 @pytest.fixture
 def options(tmp_path):
-    return load_options({"logdir": str(tmp_path / "run"), "batch_size": 4})
+    return load_options({"task": "dummy_vector", "logdir": str(tmp_path / "run"), "batch_size": 4})
 
 
 def test_save_round_trip(options):
