@@ -4,6 +4,7 @@ DreamfleetError
 ├── ConfigError          an option is wrong: key, value, reason, remedy
 │   └── UnknownOption    there is no such option
 ├── EnvError             an environment broke its contract
+├── AgentError           an agent broke its contract
 ├── ReplayError          a replay was asked for what it cannot give or hold
 │   ├── NoSpace          its disk is full; the same rows can be added once there is space again
 │   └── NeedsRows        a stream looked at rows where it had references to them; it gets rows instead
@@ -57,6 +58,10 @@ class UnknownOption(ConfigError):
 
 class EnvError(DreamfleetError):
     """An environment that does not keep its contract."""
+
+
+class AgentError(DreamfleetError):
+    """An agent that does not keep its contract."""
 
 
 class ReplayError(DreamfleetError):

@@ -1,15 +1,16 @@
-"""What a role tells its supervisor (state, waits) and what it is told (stop).
+"""What a role tells its supervisor (state, waits, failure) and what it is told (stop).
 
 One per process. Anything that waits registers here for as long as it does, so that `status.json` can name it; anything
-that must wake up when the process is asked to stop registers a callback.
+that must wake up when the process is asked to stop registers a callback; every thread of a role is started here.
 """
 
 import contextlib
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 log = logging.getLogger("dreamfleet.lifecycle")
 
@@ -25,6 +26,9 @@ _state = "starting"
 _listener: Callable[[], None] | None = None  # hears of every change of the state
 _beat = time.monotonic()
 _figures: Callable[[], dict[str, float]] = dict
+_failure_lock = threading.RLock()  # held until the listener has heard of the failure
+_failure: BaseException | None = None
+_failure_listener: Callable[[BaseException], None] | None = None
 
 
 class Wait(NamedTuple):
@@ -183,8 +187,61 @@ def request_stop() -> None:
             log.exception("a callback of the stop failed")
 
 
+def stop_soon() -> None:
+    """Requests the stop without waiting for the callbacks that this runs."""
+    with contextlib.suppress(RuntimeError):  # the interpreter is already shutting down
+        threading.Thread(target=request_stop, name="stop", daemon=True).start()
+
+
+def spawn(target: Callable[..., None], *args: Any, name: str, daemon: bool = True) -> threading.Thread:
+    """Starts a thread of a role; what it dies of ends the role."""
+
+    def run() -> None:
+        try:
+            target(*args)
+        except BaseException as error:
+            fail(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=daemon)
+    thread.start()
+    return thread
+
+
+def fail(error: BaseException) -> None:
+    """Makes an error that nobody else hears of the one that the role ends with; the first of several counts."""
+    global _failure
+    with _failure_lock:
+        is_first, _failure = _failure is None, _failure or error
+        if is_first and _failure_listener:
+            _failure_listener(error)
+    if error is not _failure or not _failure_listener:
+        traceback.print_exception(error)
+    stop_soon()
+
+
+def failure() -> BaseException | None:
+    """What the role fails with, if anything; whoever listens has heard of it then."""
+    with _failure_lock:
+        return _failure
+
+
+def raise_failure() -> None:
+    """Raises what a thread of the role died of, or what else made it fail."""
+    if error := failure():
+        raise error
+
+
+def on_failure(callback: Callable[[BaseException], None]) -> None:
+    """Calls `callback`, of which there is one, in the thread that fails first; without it, failures are printed."""
+    global _failure_listener
+    _failure_listener = callback
+
+
 def reset() -> None:
     """Forgets a past stop, so that one process can run several fleets one after the other."""
+    global _failure, _failure_listener
+    with _failure_lock:
+        _failure = _failure_listener = None
     with _lock:
         _stop.clear()
         _callbacks.clear()

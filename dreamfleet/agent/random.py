@@ -17,7 +17,7 @@ class RandomAgent:
     def __init__(
         self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], options: AgentOptions
     ):
-        self.obs_space = obs_space
+        self.obs_space, self.act_space = obs_space, act_space
         self._rng = np.random.default_rng(options.seed)
         self._samplers = {key: self._make_sampler(space) for key, space in act_space.items() if key != "reset"}
 

@@ -14,11 +14,15 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
+import traceback
 
 from dreamfleet.launch.supervise.lifeline import OUTCOME_TIMEOUT_S, ForwardLogs, Lifeline, receive_order, run_to_end
 from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_marked
 from dreamfleet.launch.topology import load_target
+
+log = logging.getLogger("dreamfleet.launch")
 
 OPEN_FILES = 1 << 16
 GC_THRESHOLD = 20_000  # new objects, 700 by default
@@ -42,6 +46,7 @@ def main(fd: int) -> int:
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     _allow_files()
     _set_up_output(lifeline, order)
+    threading.excepthook = DyingThreads()
     lifeline.start()
     return _run(lifeline, order, payload)
 
@@ -63,14 +68,15 @@ def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         role(*args, **kwargs)
 
+    def report(outcome: dict) -> None:
+        if os.getpid() != pid:  # a fork that the role made and that leaves through here does not speak for it
+            return
+        if outcome["kind"] == "failure":
+            print(outcome["traceback"], file=sys.stderr, flush=True)
+        lifeline.send(outcome, OUTCOME_TIMEOUT_S)
+
     pid = os.getpid()
-    outcome = run_to_end(call)
-    if os.getpid() != pid:  # a fork that the role made and that leaves through here does not speak for it
-        return int(outcome["kind"] == "failure")
-    if outcome["kind"] == "failure":
-        print(outcome["traceback"], file=sys.stderr, flush=True)
-    lifeline.send(outcome, OUTCOME_TIMEOUT_S)
-    return int(outcome["kind"] == "failure")
+    return int(run_to_end(call, report))
 
 
 def _set_seed(seed: int) -> None:
@@ -99,6 +105,21 @@ def _allow_files() -> None:
     most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+class DyingThreads:
+    """Tells once that a thread of the user's own code has died at some place; the role goes on without it."""
+
+    def __init__(self):
+        self._told: set[tuple] = set()
+
+    def __call__(self, args: threading.ExceptHookArgs) -> None:
+        frames = traceback.extract_tb(args.exc_traceback)
+        where = (args.exc_type, *((frame.filename, frame.lineno) for frame in frames[-1:]))
+        if args.exc_type is not SystemExit and args.exc_value and where not in self._told:
+            self._told.add(where)
+            name = args.thread.name if args.thread else "a thread"
+            log.warning("thread %s died, continuing without it", name, exc_info=args.exc_value)
 
 
 def _set_up_output(lifeline: Lifeline, order: dict) -> None:

@@ -119,6 +119,7 @@ def run_serial(make: Factories, options: RoleOptions) -> None:
     with lock_logdir(options.logdir), Terminal(options.steps) as terminal, signals as received:
         try:
             serial(make, options, on_turn=show, is_asked=lambda: bool(received))
+            lifecycle.raise_failure()  # of a thread, such as the one that writes checkpoints
         finally:
             lifecycle.reset()
     if signal.SIGINT in received:

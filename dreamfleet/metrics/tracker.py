@@ -2,7 +2,6 @@
 
 import logging
 import queue
-import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -32,8 +31,7 @@ class Tracker:
         self._connect = connect
         self._queue: queue.Queue[list[Summary] | None] = queue.Queue(CAPACITY)
         self._dropped = 0
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._thread = lifecycle.spawn(self._work, name=name)
 
     def __call__(self, summaries: Iterable[Summary]) -> None:
         """Hands the summaries over, or drops them if the service is too far behind."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dreamfleet import lifecycle
 from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.contract import Batch
@@ -76,7 +77,7 @@ class Store:
                 raise
         self._closing = threading.Event()
         if self._files.is_lasting and sync_every:
-            threading.Thread(target=self._keep_synced, args=(sync_every,), name="replay-sync", daemon=True).start()
+            lifecycle.spawn(self._keep_synced, sync_every, name="replay-sync")
 
     def __len__(self) -> int:
         return len(self._rows.items) if self._rows else 0

@@ -1,5 +1,6 @@
 """The agent process: one agent object shared by the actor and the learner, each in a thread."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -26,23 +27,16 @@ def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
 def run_sides(agent: Agent, learn: Side, act: Side, options: RoleOptions, actor_stop_s: float = ACTOR_STOP_S) -> None:
     """Runs both sides of an agent in threads; an actor that outlives the learner by `actor_stop_s` is left behind."""
     barrier = threading.Barrier(2)
-    errors: list[BaseException] = []
 
     def run(side: Side) -> None:
-        try:
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other side has failed, and says of what
             side(agent, barrier, options)
-        except BaseException as e:
-            errors.append(e)
-        finally:
-            lifecycle.request_stop()  # neither side goes on alone
+        lifecycle.request_stop()  # neither side goes on alone
 
-    learner = threading.Thread(target=run, args=(learn,), name="learner", daemon=True)
-    actor = threading.Thread(target=run, args=(act,), name="actor", daemon=True)
-    learner.start()
-    actor.start()
+    learner = lifecycle.spawn(run, learn, name="learner")
+    actor = lifecycle.spawn(run, act, name="actor")
     learner.join()  # it may still write a checkpoint when the actor has ended
     actor.join(actor_stop_s)
     if actor.is_alive():
         log.warning("the actor did not stop within %g s of the learner: left behind", actor_stop_s)
-    if errors:
-        raise errors[0]
+    lifecycle.raise_failure()

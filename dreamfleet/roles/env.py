@@ -9,7 +9,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.envs import EnvGroup
-from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RemoteError
+from dreamfleet.errors import AgentError, Closed, DeadlineExceeded, Disconnected, RemoteError
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, read_args
 from dreamfleet.roles.periodic import RoleReports
@@ -17,6 +17,8 @@ from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 
 log = logging.getLogger("dreamfleet.env")
+
+RETRY_S, RETRY_MAX_S = 0.1, 5.0  # pause before environments start over again
 
 
 def parallel_env(make_env: bytes | Callable, envid: int, args: Args, is_eval: bool = False) -> None:
@@ -70,8 +72,9 @@ class EnvWorker:
             self._header = {ENV_ID: np.array(env_ids, np.int64), IS_EVAL: np.full(len(env_ids), is_eval)}
         self._request = self._prepare()
         self._acts = self._envs.reset_actions()
+        self._act_keys = frozenset(self._acts)
         self._rate = Rate()
-        self._lost = 0
+        self._lost = self._lost_in_a_row = 0
         self._steps = 0
 
     def step(self) -> None:
@@ -81,14 +84,27 @@ class EnvWorker:
         self._steps += len(obs["reward"])
         try:
             acts = self._request.ask(self._timeout_s)
-            self._acts = {k: np.asarray(v)[None] for k, v in acts.items()} if self._is_single else acts
         except (Disconnected, DeadlineExceeded, RemoteError) as e:
-            self._lost += 1
-            self._request = self._prepare()  # the last one may still be on its way
-            self._acts = self._envs.reset_actions()
-            self._actor.wait_connected()
-            if not lifecycle.stopping():
-                log.warning("%s; starting new episodes", e)
+            self._start_over(e)
+            return
+        if not acts.keys() >= self._act_keys:
+            missing = sorted(self._act_keys - acts.keys())
+            raise AgentError(f"the policy's actions have no {missing}, which the action space has; got {sorted(acts)}")
+        self._acts = {k: np.asarray(v)[None] for k, v in acts.items()} if self._is_single else acts
+        self._lost_in_a_row = 0
+
+    def _start_over(self, reason: Exception) -> None:
+        """Begins new episodes after an answer was lost; when one after the other is, more and more slowly."""
+        self._request = self._prepare()  # the last one may still be on its way
+        self._acts = self._envs.reset_actions()
+        self._actor.wait_connected()
+        if not lifecycle.stopping():
+            log.warning("%s; starting new episodes", reason)
+        self._lost += 1
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row > 1:
+            with lifecycle.waiting("actor: answers without errors"):
+                lifecycle.wait_stop(min(RETRY_S * 2.0 ** min(self._lost_in_a_row, 60), RETRY_MAX_S))
 
     def stats(self) -> dict[str, float]:
         return {"steps_per_s": self._rate.result(), "rebuilds": self._envs.rebuilds, "lost_answers": self._lost}

@@ -1,6 +1,8 @@
 """How roles reach each other: servers and clients from the run's options, and factories sent between processes."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import cloudpickle
@@ -60,6 +62,16 @@ def connect(options: RoleOptions, role: str, name: str, *, max_inflight: int = 1
         threaded=threaded,
         meta=options.transport != "portal" or options.portal_meta,
     )
+
+
+@contextlib.contextmanager
+def unless_failed(barrier: threading.Barrier) -> Iterator[None]:
+    """Breaks the barrier if the block fails, or who waits there for this side would wait for ever."""
+    try:
+        yield
+    except BaseException:
+        barrier.abort()
+        raise
 
 
 def load_factory(factory: bytes | Callable[..., Any]) -> Callable[..., Any]:

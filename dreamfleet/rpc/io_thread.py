@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from dreamfleet import lifecycle
 from dreamfleet.rpc.limited_log import LimitedLog
 
 
@@ -21,9 +22,7 @@ def start_io_thread(
                 log.error(f"io/{type(error).__name__}", f"error in the I/O thread: {error!r}")
         end()
 
-    thread = threading.Thread(target=run, name=f"{name}-rpc-io", daemon=True)
-    thread.start()
-    return thread
+    return lifecycle.spawn(run, name=f"{name}-rpc-io")
 
 
 class Wakeup:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+from dreamfleet import lifecycle
 from dreamfleet.errors import BadRequest, Closed, RunOver
 from dreamfleet.rpc.batching import Batcher
 from dreamfleet.rpc.counters import Counters
@@ -156,6 +157,4 @@ class Server:
         self._handlers.append(handler)
 
     def _start_thread(self, loop: Callable[[], None]) -> None:
-        thread = threading.Thread(target=loop, name=f"{self.name}-rpc", daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        self._threads.append(lifecycle.spawn(loop, name=f"{self.name}-rpc"))

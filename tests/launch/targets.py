@@ -176,3 +176,31 @@ def look_around() -> None:
     log.info("cwd=%s variable=%s stdin=%r", Path.cwd(), os.environ.get("A_VARIABLE"), sys.stdin.read())
     log.info("group=%s session=%s", os.getpgrp() == os.getpid(), os.getsid(0) == os.getpid())
     serve()
+
+
+def fail_in_thread(text: str) -> None:
+    """Serves, while a thread of the role fails."""
+    lifecycle.spawn(fail, text, name="worker")
+    serve()
+
+
+def fail_in_thread_and_hang(text: str) -> None:
+    """Does not notice that a thread of the role failed."""
+    lifecycle.spawn(fail, text, name="worker")
+    ignore_stop()
+
+
+def fail_in_thread_and_raise(text: str) -> None:
+    """Fails itself with something else because a thread failed."""
+    lifecycle.spawn(fail, text, name="worker")
+    lifecycle.wait_stop()
+    raise KeyError("because of that")
+
+
+def lose_own_threads(text: str) -> None:
+    """As the code of a user may, which starts threads by itself."""
+    for _ in range(3):
+        thread = threading.Thread(target=fail, args=(text,), name="theirs")
+        thread.start()
+        thread.join()
+    serve()

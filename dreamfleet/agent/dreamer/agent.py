@@ -45,7 +45,7 @@ class Dreamer:
         self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], options: AgentOptions
     ):
         devices.configure(options.jax)
-        self.obs_space = obs_space
+        self.obs_space, self.act_space = obs_space, act_space
         self._options = options.dreamer
         self._context = options.replay_context
         self._has_priority = options.replay.priority > 0

@@ -93,28 +93,35 @@ def make_heartbeat() -> dict:
     }
 
 
-def run_to_end(call: Callable[[], None]) -> dict:
-    """Runs a role; returns the message that reports how it ended."""
+def run_to_end(call: Callable[[], None], report: Callable[[dict], None]) -> bool:
+    """Runs a role; `report` gets the one message of how it ended. Returns whether it failed.
+
+    What a thread of the role fails with is reported at once, as the role may never return.
+    """
+    lifecycle.on_failure(lambda error: report(describe_failure(error)))
+    outcome = {"kind": "done"}
     try:
         call()
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code not in (None, 0):
-            return {
-                "kind": "failure",
-                "summary": f"{type(error).__name__}: {error}"[:MAX_TEXT],
-                "traceback": traceback.format_exc()[-MAX_TEXT:],
-                "is_fatal": getattr(error, "is_fatal", False),
-                "is_refusal": isinstance(error, ConfigError),
-                "state": lifecycle.state(),
-                "at": time.monotonic(),  # comparable between processes: the clock is the machine's
-            }
-    return {"kind": "done", "state": lifecycle.state()}
+            outcome = describe_failure(error)
+    if lifecycle.failure():  # came first; an error of the call may be due to it
+        return True
+    report({**outcome, "state": lifecycle.state()})
+    return outcome["kind"] == "failure"
 
 
-def stop_process() -> None:
-    """Requests the stop of this process, without waiting for the callbacks that this runs."""
-    with contextlib.suppress(RuntimeError):  # the interpreter is already shutting down
-        threading.Thread(target=lifecycle.request_stop, name="stop", daemon=True).start()
+def describe_failure(error: BaseException) -> dict:
+    """The message that reports what a role failed with."""
+    return {
+        "kind": "failure",
+        "summary": f"{type(error).__name__}: {error}"[:MAX_TEXT],
+        "traceback": "".join(traceback.format_exception(error))[-MAX_TEXT:],
+        "is_fatal": getattr(error, "is_fatal", False),
+        "is_refusal": isinstance(error, ConfigError),
+        "state": lifecycle.state(),
+        "at": time.monotonic(),  # comparable between processes: the clock is the machine's
+    }
 
 
 class Lifeline:
@@ -136,7 +143,7 @@ class Lifeline:
         fcntl.fcntl(self._end, fcntl.F_SETFL, fcntl.fcntl(self._end, fcntl.F_GETFL) | os.O_ASYNC)
         # A role that is killed in the same second has been running.
         lifecycle.on_state(lambda: self.send(make_heartbeat()))
-        threading.Thread(target=self._serve, name="lifeline", daemon=True).start()
+        lifecycle.spawn(self._serve, name="lifeline")
 
     def send(self, message: dict, timeout_s: float = 0.0) -> None:
         """Sends from any thread; drops the message if the supervisor is gone, or does not read within `timeout_s`."""
@@ -166,7 +173,7 @@ class Lifeline:
             elif poll.poll(remaining_s * 1000):
                 messages, is_open = receive_messages(self._end)
                 if any(message["kind"] == "stop" for message in messages):
-                    stop_process()
+                    lifecycle.stop_soon()
                 if not is_open:
                     break
         self._exit_as_orphan()
@@ -182,7 +189,7 @@ class Lifeline:
     def _exit_as_orphan(self) -> None:
         self._watchdog.feed(2 * ORPHAN_GRACE_S)
         log.warning("supervisor died: stopping")
-        stop_process()
+        lifecycle.stop_soon()
         threading.Event().wait(ORPHAN_GRACE_S)  # cut short by the end of the process
         log.warning("did not stop within %g s: killing", ORPHAN_GRACE_S)
         kill_marked(self._token)

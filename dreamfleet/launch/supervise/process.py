@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -139,11 +140,16 @@ class RoleThread:
         self._thread.start()
 
     def _run(self) -> None:
-        outcome = lifeline.run_to_end(
-            lambda: load_target(self._spec.target)(*self._spec.args, **self._spec.kwargs),
-        )
+        def call() -> None:
+            load_target(self._spec.target)(*self._spec.args, **self._spec.kwargs)
+
+        has_failed = lifeline.run_to_end(call, self._report)
+        if self._exit_code is None:
+            self._exit_code = int(has_failed)
+        self._wake()
+
+    def _report(self, outcome: dict) -> None:
         self._outcomes.append(outcome)
-        self._exit_code = int(outcome["kind"] == "failure")
         self._wake()
 
     def watch(self, selector: selectors.BaseSelector, data: object) -> None:
@@ -163,11 +169,14 @@ class RoleThread:
         return self._exit_code
 
     def stop(self) -> None:
-        lifeline.stop_process()
+        lifecycle.stop_soon()
 
     def kill(self) -> None:
-        """A thread cannot be killed: asks it to stop, and leaves it behind if it does not."""
-        lifeline.stop_process()
+        """A thread cannot be killed: asks it to stop, and leaves it behind."""
+        lifecycle.stop_soon()
+        if self._exit_code is None:
+            self._exit_code = -signal.SIGKILL
+        self._wake()
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -80,7 +80,9 @@ class RoleRecord:
             self.life.beat_age_s, self.life.waits = message["beat_age_s"], message["waits"]
             self.life.figures = message["figures"]
         else:
-            self.life.outcome, self.life.exit_by = message, now + self.exit_grace_s
+            # A role that fails may still return, with its checkpoint if it has one to write.
+            grace_s = self.spec.stop_grace_s if message["kind"] == "failure" else 0.0
+            self.life.outcome, self.life.exit_by = message, now + max(self.exit_grace_s, grace_s)
         if message["state"] == "running":
             self.has_run = True
             self.life.running_since = self.life.running_since or now

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch, SlotAgent
-from dreamfleet.errors import ConfigError
+from dreamfleet.errors import AgentError, ConfigError
 
 
 class DictCarries:
@@ -41,6 +41,9 @@ class DictCarries:
         gathered = [_gather(kind, [entry[i] for entry in entries]) for i, kind in enumerate(kinds)]
         carry, acts, outs = self._agent.policy(_rebuild(self._structure, iter(gathered)), obs, mode)
         results = _leaves(carry)
+        if (rows := [_count_rows(leaf) for leaf in results]) != [len(entries)] * len(kinds):
+            expected = f"{len(kinds)} leaves, as init_policy does, of {len(entries)} rows"
+            raise AgentError(f"policy: the carry has leaves of {rows} rows, expected {expected}")
         now = time.monotonic()
         with self._lock:
             for row, env_id in enumerate(env_ids):
@@ -146,6 +149,10 @@ def _rebuild(tree: Any, leaves: Any) -> Any:
 
 def _entries(carry: Any) -> list:
     return [leaf[0] for leaf in _leaves(carry)]
+
+
+def _count_rows(leaf: Any) -> int:
+    return len(leaf) if isinstance(leaf, list) or getattr(leaf, "ndim", 0) else 0
 
 
 def _gather(leaf: Any, entries: list) -> Any:

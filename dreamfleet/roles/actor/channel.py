@@ -10,7 +10,7 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
 from dreamfleet.errors import Closed
 from dreamfleet.roles.actor.transitions import join_rows
-from dreamfleet.roles.protocol import ENV_ID
+from dreamfleet.roles.protocol import ENV_ID, IS_EVAL
 from dreamfleet.roles.wiring import Caller
 
 FULL_ROWS = 256  # a message with as many rows does not wait for more
@@ -49,9 +49,7 @@ class Channel:
         lock = threading.RLock()
         self._changed = threading.Condition(lock)  # for whoever waits for room
         self._arrived = threading.Condition(lock)  # for the sending thread
-        self._thread = threading.Thread(target=self._run, name=f"{method}-channel", daemon=True)
-        if delay_s:
-            self._thread.start()
+        self._thread = lifecycle.spawn(self._run, name=f"{method}-channel") if delay_s else None
 
     @property
     def unacknowledged(self) -> int:
@@ -84,7 +82,7 @@ class Channel:
         with self._changed:
             self._is_draining = True
             self._arrived.notify()
-        if self._delay_s:
+        if self._thread:
             self._thread.join(timeout_s)
         with self._changed:
             left_s = max(0.0, deadline - time.monotonic())
@@ -117,7 +115,9 @@ class Channel:
 
     def _send(self, batches: list[Batch]) -> None:
         # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.
-        for _, group in itertools.groupby(batches, key=lambda batch: batch.keys()):
+        # Train and eval rows may look different. Their order does not matter: they are of other environments.
+        batches = sorted(batches, key=lambda batch: batch[IS_EVAL][0])
+        for _, group in itertools.groupby(batches, key=lambda batch: (batch[IS_EVAL][0], batch.keys())):
             run = list(group)
             message = run[0] if len(run) == 1 else join_rows(run)
             future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
@@ -128,7 +128,10 @@ class Channel:
         return batches
 
     def _finish(self, future: rpc.Future, count: int) -> None:
-        self._on_done(future)
+        try:
+            self._on_done(future)
+        except Exception as error:
+            lifecycle.fail(error)  # of our own; whoever waits for room must not wait for ever because of it
         with self._changed:
             self._unacknowledged -= count
             self._changed.notify_all()

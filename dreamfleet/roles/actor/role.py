@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent, Batch
 from dreamfleet.errors import BadRequest
@@ -15,11 +13,12 @@ from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.carries import make_carries
+from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.actor.transitions import make_transition
 from dreamfleet.roles.periodic import RoleReports
-from dreamfleet.roles.wiring import Caller, connect, serve
+from dreamfleet.roles.wiring import Caller, connect, serve, unless_failed
 
 log = logging.getLogger("dreamfleet.actor")
 
@@ -30,22 +29,23 @@ LIVE_WINDOW_S = 1.0  # an environment that asked within this time is expected to
 def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Serves actions from the moment the learner has restored the agent until the process is asked to stop."""
     options = read_args(args)
-    replay = connect(options, "replay", "actor")
-    logger = connect(options, "logger", "actor")
-    reports = RoleReports(options, "actor", "actor")
-    actor = Actor(agent, replay, logger, options)
-    server = _serve_policy(actor, options)
+    with unless_failed(barrier):
+        replay = connect(options, "replay", "actor")
+        logger = connect(options, "logger", "actor")
+        reports = RoleReports(options, "actor", "actor")
+        actor = Actor(agent, replay, logger, options)
+        server = _serve_policy(actor, options)
     with lifecycle.waiting("learner: restoring the agent"):
         barrier.wait()  # no data before the learner has restored
     with lifecycle.on_stop(actor.stop), server:
         log.info("policy server ready, batch size %d", actor.batch_size)
-        while not lifecycle.stopping():
-            actor.wait(options.log_every)
+        while not lifecycle.wait_stop(options.log_every):
             actor.drop_stale()
             reports.send({**actor.stats(), **server.stats()})
     actor.drain(DRAIN_S)
     for client in (replay, logger, reports):
         client.close()
+    lifecycle.raise_failure()
 
 
 def _serve_policy(actor: "Actor", options: RoleOptions) -> rpc.Server:
@@ -77,7 +77,6 @@ class Actor:
     ):
         self.batch_size = options.inference_batch
         self._parser = RequestParser(getattr(agent, "obs_space", None))
-        self.wake = threading.Event()
         if options.actor_batch > self.batch_size:
             log.warning(
                 "actor_batch=%d exceeds the number of environments; using %d", options.actor_batch, self.batch_size
@@ -85,8 +84,8 @@ class Actor:
         num_envs = max(options.envs + options.eval_envs, self.batch_size)
         self._carries = make_carries(agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs)
         self._live = LiveEnvs()
-        self._sender = TransitionSender(replay, logger, options, self._fail, send_delay_s)
-        self._failure: Exception | None = None
+        self._outputs = OutputChecker(getattr(agent, "act_space", None))
+        self._sender = TransitionSender(replay, logger, options, send_delay_s)
         self._rate = Rate()
         self._batches = Rate()
 
@@ -100,17 +99,21 @@ class Actor:
 
     def act(self, requests: list[ActRequest]) -> tuple[list[Any], Batch]:
         """Answers the requests with actions and returns the transition for `send`."""
+        try:
+            return self._act(requests)
+        except Exception as error:
+            lifecycle.fail(error)  # the cause to report, rather than the environments that get no answer
+            raise
+
+    def _act(self, requests: list[ActRequest]) -> tuple[list[Any], Batch]:
         kept = newest_only(requests)
         env_ids, obs = join(kept)
         is_eval = kept[0].is_eval
         self._live.mark_seen(env_ids, is_eval)
         inputs = pad({k: v for k, v in obs.items() if not k.startswith(protocol.LOG_PREFIX)}, self.batch_size)
-        try:
-            acts, outs = self._carries.policy(env_ids, inputs, "eval" if is_eval else "train")
-        except Exception as e:
-            self._fail(e)  # an agent that cannot act is the cause to report, not the environments that get no answer
-            raise
-        acts, outs = ({k: np.asarray(v)[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
+        mode = "eval" if is_eval else "train"
+        acts, outs = self._outputs.check(mode, *self._carries.policy(env_ids, inputs, mode), len(inputs["is_first"]))
+        acts, outs = ({k: v[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
         answers = iter(split_answers(kept, acts, obs["is_last"]))
         taken_over = BadRequest("the environment was taken over by a newer process")
         replies = [next(answers) if request in kept else taken_over for request in requests]
@@ -120,22 +123,19 @@ class Actor:
 
     def send(self, transition: Batch) -> None:
         """Sends a transition to replay and logger; waits while too many are unacknowledged."""
-        self._sender.send(transition)
+        try:
+            self._sender.send(transition)
+        except Exception as error:
+            lifecycle.fail(error)  # the environments were answered: nobody else hears of it
+            raise
 
     def drop_stale(self) -> None:
         """Forgets environments that have been silent for `episode_timeout`."""
         if stale := self._carries.drop_stale():
             log.warning("environments %s timed out; their recurrent state is dropped", stale)
 
-    def wait(self, timeout_s: float) -> None:
-        """Returns after the timeout or when woken; raises what stopped the transitions, if anything did."""
-        self.wake.wait(timeout_s)
-        if self._failure:
-            raise self._failure
-
     def stop(self) -> None:
-        """Wakes whoever waits, here or in `send`."""
-        self.wake.set()
+        """Wakes whoever waits in `send`."""
         self._sender.close()
 
     def drain(self, timeout_s: float) -> None:
@@ -150,10 +150,6 @@ class Actor:
             "environments": len(self._carries),
             "unacknowledged": self._sender.unacknowledged,
         }
-
-    def _fail(self, error: Exception) -> None:
-        self._failure = self._failure or error
-        self.wake.set()
 
 
 class LiveEnvs:

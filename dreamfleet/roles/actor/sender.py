@@ -3,7 +3,6 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
@@ -23,17 +22,15 @@ DELAY_S = 0.01  # transitions wait this long for others to travel with
 
 
 class TransitionSender:
-    """Sends transitions to replay and logger; `on_failure` is called when replay refuses one."""
+    """Sends transitions to replay and logger; the role fails when replay refuses one."""
 
     def __init__(
         self,
         replay: Caller,
         logger: Caller,
         options: RoleOptions,
-        on_failure: Callable[[Exception], None],
         delay_s: float = DELAY_S,
     ):
-        self._on_failure = on_failure
         self._is_full = options.log_full
         self._incarnation = uuid.uuid4().hex
         self._sequence = 0
@@ -101,7 +98,7 @@ class TransitionSender:
         except Closed:
             return
         except DreamfleetError as error:
-            self._on_failure(error)
+            lifecycle.fail(error)
         else:
             lifecycle.set_state("running")
 

@@ -19,7 +19,7 @@ from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
-from dreamfleet.roles.wiring import Caller, connect
+from dreamfleet.roles.wiring import Caller, connect, unless_failed
 
 log = logging.getLogger("dreamfleet.learner")
 
@@ -30,14 +30,11 @@ LOGGER_PATIENCE_S = 1.0
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Restores the agent, lets the actor begin, and trains until the run's steps or duration are reached."""
     options = read_args(args)
-    replay = connect(options, "replay", "learner", max_inflight=options.prefetch + 18)
-    logger = connect(options, "logger", "learner", max_inflight=8)
-    learner = Learner(agent, replay, logger, options)
-    try:
+    with unless_failed(barrier):
+        replay = connect(options, "replay", "learner", max_inflight=options.prefetch + 18)
+        logger = connect(options, "logger", "learner", max_inflight=8)
+        learner = Learner(agent, replay, logger, options)
         learner.restore()
-    except BaseException:
-        barrier.abort()  # or the actor would wait for ever
-        raise
     with lifecycle.waiting("actor: start"):
         barrier.wait()
     for batch in learner.batches():

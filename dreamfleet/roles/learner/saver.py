@@ -29,8 +29,7 @@ class CheckpointSaver:
     def save(self, step: int, agent_state: Any, manifest: dict) -> None:
         """Starts writing a checkpoint, after the one before is finished."""
         self.wait()
-        self._thread = threading.Thread(target=self._write, args=(step, agent_state, manifest), name="checkpoint")
-        self._thread.start()
+        self._thread = lifecycle.spawn(self._write, step, agent_state, manifest, name="checkpoint", daemon=False)
 
     def wait(self) -> None:
         """Blocks until nothing is being written."""

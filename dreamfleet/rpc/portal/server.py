@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dreamfleet import lifecycle
 from dreamfleet.base.addresses import Address, is_loopback
 from dreamfleet.errors import BadRequest
 from dreamfleet.rpc.addresses import cannot_listen, listen_host
@@ -185,6 +186,12 @@ class _PortalServer(portal.Server):
 
     def submit(self, method: str, *args: Any) -> concurrent.futures.Future:
         return self._engine.submit(method, args)
+
+    def _loop(self) -> None:
+        try:
+            super()._loop()
+        except Exception as error:
+            lifecycle.fail(error)  # the library would end the process without saying why
 
     def end(self) -> None:
         """Closes within a bounded time, unlike `close`."""

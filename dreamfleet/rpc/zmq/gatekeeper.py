@@ -3,11 +3,11 @@
 import contextlib
 import os
 import socket
-import threading
 
 import zmq
 from zmq.utils import z85
 
+from dreamfleet import lifecycle
 from dreamfleet.rpc.keys import KeyPair
 from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.zmq import sockets
@@ -33,10 +33,10 @@ class Gatekeeper:
         self._zap = context.socket(zmq.REP)
         self._zap.linger = 0
         self._zap.bind("inproc://zeromq.zap.01")  # where the library asks about every peer with a key
-        self._thread = threading.Thread(target=self._loop, name=f"{name}-rpc-gate", daemon=True)
+        self._name = f"{name}-rpc-gate"
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = lifecycle.spawn(self._loop, name=self._name)
 
     def join(self) -> None:
         self._thread.join()

@@ -141,7 +141,7 @@ def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, clie
     sink.is_open.clear()
     try:
         with rpc.make_client(logger_addr, "actor", peer="logger") as logger_client:
-            sender = TransitionSender(client, logger_client, read_args(make_args(tmp_path)), pytest.fail)
+            sender = TransitionSender(client, logger_client, read_args(make_args(tmp_path)))
             sender.send(make_batch(0))
             sender.send(make_batch(1))
             draining = threading.Thread(target=sender.drain, args=(DEADLINE_S,))
@@ -158,9 +158,8 @@ def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, clie
 
 def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, sink, client):
     logger_addr = rpc.resolve_addr("ipc:{auto}", "auto")
-    failures = []
     with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
-        sender = TransitionSender(client, logger, read_args(make_args(tmp_path)), failures.append)
+        sender = TransitionSender(client, logger, read_args(make_args(tmp_path)))
         count = 2 * LOGGER_BACKLOG
         for value in range(count):
             sender.send(make_batch(value))
@@ -175,7 +174,7 @@ def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, si
             sender.close()
             back.server.close()
     rpc.remove_addr(logger_addr)
-    assert not failures
+    assert lifecycle.failure() is None
 
 
 def fail(data):
@@ -189,15 +188,14 @@ def fail(data):
         (lambda data: rpc.Reply({}, {"inserts": -1}), "'inserts' of ReplayCounts is -1, expected"),
     ],
 )
-def test_a_bad_answer_of_replay_is_a_failure(tmp_path, addr, answer, message):
-    failures = []
+def test_a_bad_answer_of_replay_is_a_failure(tmp_path, addr, answer, message, failing_role):
     server = rpc.make_server(addr, "replay")
     server.bind("add_batch", answer)
     server.bind("tran", lambda data: {})
     with server, rpc.make_client(addr, "actor", peer="replay") as client:
-        sender = TransitionSender(client, client, read_args(make_args(tmp_path)), failures.append)
+        sender = TransitionSender(client, client, read_args(make_args(tmp_path)))
         sender.send(make_batch(0))
-        eventually(lambda: failures, "the failure")
+        eventually(lifecycle.failure, "the failure")
         sender.drain(DEADLINE_S)
         assert sender.unacknowledged == 0
-    assert message in str(failures[0])
+    assert message in str(lifecycle.failure())
