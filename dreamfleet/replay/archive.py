@@ -1,6 +1,6 @@
 """Reading a store without being its writer: the trajectories and episodes in it, for `dreamfleet replay`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks
 from dreamfleet.replay.contract import Batch
-from dreamfleet.replay.gather import gather
+from dreamfleet.replay.gather import PATIENCE_S, gather
 from dreamfleet.replay.recovery import link
 from dreamfleet.replay.schema import Schema
 from dreamfleet.replay.segment import SUFFIX, Segment, open_segment
@@ -62,16 +62,18 @@ class Archive:
 
     def read(self, segments: np.ndarray, rows: np.ndarray) -> Batch:
         """All columns of some rows."""
-        return gather(dict(enumerate(self._segments)), segments, rows)
+        return self._gather(segments, rows, self.schema.columns)
 
     def column(self, name: str, segments: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """One column of some rows."""
-        column = self.schema.columns[name]
-        values = np.empty((len(rows), *column.shape), column.dtype)
-        for index in np.unique(segments):
-            part = segments == index
-            values[part] = self._segments[index].columns[name][rows[part]]
-        return values
+        return self._gather(segments, rows, [name])[name]
+
+    def _gather(self, segments: np.ndarray, rows: np.ndarray, names: Iterable[str]) -> Batch:
+        by_index = dict(enumerate(self._segments))
+        # Where a writer was killed amid an update, nobody ends it before the store is opened again.
+        data = gather(by_index, segments, rows, names=names, patience_s=PATIENCE_S, takes_torn=True)
+        assert data is not None
+        return data
 
 
 def find_store(directory: Path) -> Path:

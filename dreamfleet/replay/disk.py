@@ -111,6 +111,7 @@ class DiskFiles:
         if segment.layout.header != newest.layout.header:
             raise ValueError("it has other columns or another size than the newest segment")
         clean(segment, self.state.committed)
+        segment.settle()
         return segment
 
     def _is_own(self, segment: Segment) -> bool:

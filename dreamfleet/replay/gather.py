@@ -1,6 +1,7 @@
 """Step ids, and the rows that they stand for: gathered from mapped segments, in this process or in the learner's."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from dreamfleet.replay.segment import Segment
 
 STEP_ID = np.dtype([("store", "<u8"), ("serial", ">u8"), ("row", ">u4")])  # the segment's id is the first two
 assert STEP_ID.itemsize == STEP_ID_BYTES
+
+PATIENCE_S = 1.0  # with a writer in another process: it changes rows within a millisecond, unless it was stopped
+RETRY_S = 1e-4
 
 
 def make_step_ids(store_id: bytes, serials: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -27,11 +31,23 @@ def split_step_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return parts["store"], parts["serial"].astype(np.int64), parts["row"].astype(np.int64)
 
 
-def gather(segments: Mapping[int, Segment], serials: np.ndarray, rows: np.ndarray) -> Batch:
-    """Copies rows out of segments (by serial); `serials` and `rows` have the shape that the batch begins with."""
-    columns = next(iter(segments.values())).layout.schema.columns.values()
+def gather(
+    segments: Mapping[int, Segment],
+    serials: np.ndarray,
+    rows: np.ndarray,
+    *,
+    names: Iterable[str] | None = None,
+    patience_s: float = 0.0,
+    takes_torn: bool = False,
+) -> Batch | None:
+    """Copies rows out of segments (by serial); `serials` and `rows` have the shape that the batch begins with.
+
+    Every row is as it was at one time. Returns None if some were still being changed after `patience_s`, unless such
+    rows are to be taken as they are.
+    """
+    columns = next(iter(segments.values())).layout.schema.columns
     flat_serials, flat_rows = serials.reshape(-1), rows.reshape(-1)
-    batch = {column.name: np.empty((len(flat_rows), *column.shape), column.dtype) for column in columns}
+    batch = {name: np.empty((len(flat_rows), *columns[name].shape), columns[name].dtype) for name in names or columns}
     # Rows that follow each other are copied at once.
     is_break = (flat_serials[1:] != flat_serials[:-1]) | (flat_rows[1:] != flat_rows[:-1] + 1)
     starts = [0, *(np.flatnonzero(is_break) + 1).tolist()]
@@ -40,7 +56,25 @@ def gather(segments: Mapping[int, Segment], serials: np.ndarray, rows: np.ndarra
     for start, end, serial, row in zip(
         starts, ends, flat_serials[starts].tolist(), flat_rows[starts].tolist(), strict=True
     ):
-        source, stop = segments[serial].columns, row + end - start
+        segment, stop = segments[serial], row + end - start
+        changes = segment.changes(row, stop)
         for name, output in outputs:
-            output[start:end] = source[name][row:stop]
+            output[start:end] = segment.columns[name][row:stop]
+        if not segment.is_whole(row, stop, changes):
+            part = {name: output[start:end] for name, output in outputs}
+            if not _copy_patiently(segment, row, stop, part, patience_s) and not takes_torn:
+                return None
     return {name: output.reshape(*rows.shape, *output.shape[1:]) for name, output in outputs}
+
+
+def _copy_patiently(segment: Segment, row: int, stop: int, outputs: Batch, patience_s: float) -> bool:
+    """Copies rows that are being changed, until they were not; nothing tells a reader of a mapped file when."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        time.sleep(RETRY_S)
+        changes = segment.changes(row, stop)
+        for name, output in outputs.items():
+            output[:] = segment.columns[name][row:stop]
+        if segment.is_whole(row, stop, changes):
+            return True
+    return False

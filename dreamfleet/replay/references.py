@@ -10,7 +10,7 @@ import numpy as np
 from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import NeedsRows
 from dreamfleet.replay.contract import Batch, GivesReferences
-from dreamfleet.replay.gather import gather, split_step_ids
+from dreamfleet.replay.gather import PATIENCE_S, gather, split_step_ids
 from dreamfleet.replay.segment import Segment, open_segment
 from dreamfleet.replay.state import boot_id
 
@@ -113,8 +113,9 @@ class Reader:
             segments = {serial: self._find(store_id, serial, paths) for serial in np.unique(serials).tolist()}
         except (OSError, ValueError, KeyError):
             return None
-        data = gather(segments, serials.reshape(ids.shape[:-1]), rows.reshape(ids.shape[:-1]))
-        if any(segment.id != _segment_id(store_id, serial) for serial, segment in segments.items()):
+        shape = ids.shape[:-1]
+        data = gather(segments, serials.reshape(shape), rows.reshape(shape), patience_s=PATIENCE_S)
+        if data is None or any(segment.id != _segment_id(store_id, serial) for serial, segment in segments.items()):
             return None
         data["is_first"] |= batch["is_first"]
         return {**batch, **data}

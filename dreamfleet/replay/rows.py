@@ -67,7 +67,10 @@ class Rows:
         places, ends, items = self._place(workers, batch["is_first"].tolist(), committed)
         index = np.array(places)
         numbers = np.arange(committed + 1, committed + 1 + len(places), dtype=np.uint64)
-        self.write(index, batch, numbers)
+        for segment, rows, part in self._parts(index):
+            _assign(segment, rows, batch, part)
+            segment.numbers[rows] = numbers[part]  # after the columns: what has a number is whole
+            self.pool.changed.add(segment.serial)
         for place in ends:
             segment = self._segment(place)
             segment.columns["is_last"][place % self.layout.rows] = True
@@ -76,14 +79,11 @@ class Rows:
         self.items.add(items)
         return items
 
-    def write(self, places: np.ndarray, columns: Batch, numbers: np.ndarray | None = None) -> None:
-        """Writes columns at places, and the rows' numbers after them."""
-        for segment, index, part in self._parts(places):
-            for name, value in columns.items():
-                segment.columns[name][index] = value[part]
-            if numbers is not None:
-                segment.numbers[index] = numbers[part]
-                self.pool.changed.add(segment.serial)
+    def update(self, places: np.ndarray, columns: Batch) -> None:
+        """Overwrites columns of rows that others may be reading: all columns of a row at once, or none."""
+        for segment, rows, part in self._parts(places):
+            with segment.changing(rows):
+                _assign(segment, rows, columns, part)
 
     def write_priorities(self, places: np.ndarray, priorities: np.ndarray) -> None:
         """Writes priorities at places."""
@@ -146,8 +146,8 @@ class Rows:
         block = self._free.popleft()
         if trajectory.blocks:
             self.blocks.link(trajectory.blocks[-1], block)
-        owners = self._segment(block * BLOCK_ROWS).owners
-        owners[block % self.layout.blocks] = (trajectory.worker, trajectory.number, trajectory.index)
+        segment = self._segment(block * BLOCK_ROWS)
+        segment.own(block % self.layout.blocks, trajectory.worker, trajectory.number, trajectory.index)
         trajectory.blocks.append(block)
         trajectory.index += 1
 
@@ -207,3 +207,8 @@ class Rows:
 
     def _segment(self, place: int) -> Segment:
         return self.pool.live[int(self.pool.serials[place // self.layout.rows])]
+
+
+def _assign(segment: Segment, rows: np.ndarray, columns: Batch, part: slice) -> None:
+    for name, value in columns.items():
+        segment.columns[name][rows] = value[part]

@@ -3,8 +3,13 @@
 Layout: magic, id, header length and checksum, header (JSON); then, each at a page, the owners of the blocks, the number
 and the priority of every row, and the columns. A row's number says when it was added (1 is the first row of the store,
 0 an unused place): it is written after the row's columns.
+
+Rows are updated while others read them, also from other processes, without a lock: a sequence lock for each block. The
+writer counts `begun` up before it changes rows of the block and `ended` after it; a copy is whole if `begun` after it
+is what `ended` was before it. That relies on stores, and loads, being seen in order, as they are on x86-64.
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -13,6 +18,7 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,7 +29,9 @@ from dreamfleet.replay.schema import Schema
 
 SUFFIX = ".segment"  # of the files that segments are in
 PAGE = mmap.PAGESIZE
-OWNER = np.dtype([("worker", "<i8"), ("trajectory", "<u8"), ("index", "<u8")])  # trajectory: number of its first row
+# Whose block it is (trajectory: number of its first row), and how often its rows were changed; both of these are 0 in
+# segments of earlier versions, where the index took their place too.
+OWNER = np.dtype([("worker", "<i8"), ("trajectory", "<u8"), ("index", "<u4"), ("begun", "<u2"), ("ended", "<u2")])
 
 _MAGIC = b"DFSEGMT\x01"
 _PREFIX = struct.Struct("<8s16sII")  # magic, id, length and CRC-32 of the header
@@ -78,6 +86,7 @@ class Segment:
         self._memory = memory
         offsets = layout.offsets
         self.owners = np.ndarray(layout.blocks, OWNER, memory, offsets["/owners"])
+        self._begun, self._ended = self.owners["begun"], self.owners["ended"]
         self.numbers = np.ndarray(layout.rows, "<u8", memory, offsets["/numbers"])
         self.priorities = np.ndarray(layout.rows, "<f4", memory, offsets["/priorities"])
         self.columns = {
@@ -90,6 +99,34 @@ class Segment:
     def id(self) -> bytes:
         """The 16 bytes that step ids of this segment begin with."""
         return self._memory[8:24]
+
+    def own(self, block: int, worker: int, trajectory: int, index: int) -> None:
+        """Gives a block to a trajectory; its counts of changes go on, as a reader may still look at what it was."""
+        owner = self.owners[block]
+        owner["worker"], owner["trajectory"], owner["index"] = worker, trajectory, index
+
+    @contextlib.contextmanager
+    def changing(self, rows: np.ndarray) -> Iterator[None]:
+        """Around changes of rows that others may read: they will know. One writer at a time."""
+        blocks = rows // BLOCK_ROWS
+        count = self._begun[blocks] + np.uint16(1)  # the same for every row of a block
+        self._begun[blocks] = count
+        try:
+            yield
+        finally:
+            self._ended[blocks] = count
+
+    def changes(self, row: int, stop: int) -> bytes:
+        """The changes that the blocks of these rows have had, to be taken before the rows are copied."""
+        return self._ended[row // BLOCK_ROWS : (stop - 1) // BLOCK_ROWS + 1].tobytes()
+
+    def is_whole(self, row: int, stop: int, changes: bytes) -> bool:
+        """Whether rows that were copied since `changes` was taken are as they were at one time."""
+        return self._begun[row // BLOCK_ROWS : (stop - 1) // BLOCK_ROWS + 1].tobytes() == changes
+
+    def settle(self) -> None:
+        """Ends the changes that a writer which was killed had begun."""
+        self._ended[:] = self._begun
 
     def begin(self, segment_id: bytes) -> None:
         """Takes an identity, before any row is written, and forgets whatever rows were there."""

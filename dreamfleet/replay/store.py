@@ -21,12 +21,14 @@ from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.gather import gather, make_step_ids, split_step_ids
 from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.rows import Rows
-from dreamfleet.replay.schema import Schema
+from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.segment import Segment
 from dreamfleet.replay.selectors import Selection, Selector, decode, encode
 from dreamfleet.replay.space import check_fit, choose_capacity, format_bytes, plan
 
 log = logging.getLogger("dreamfleet.replay")
+
+PRIORITY = Column("priority", np.dtype(np.float32), ())  # of a step, where it is not a column of the rows
 
 
 class Store:
@@ -110,6 +112,10 @@ class Store:
         """Sequences as arrays [batch, length, ...], with the step ids of their rows."""
         serials, rows, segments = self._draw(batch, mode)
         data = gather(segments, serials, rows)
+        if data is None:  # some of them are being updated
+            with self._lock:
+                data = gather(segments, serials, rows)
+        assert data is not None, "only who has the lock changes rows"
         data["is_first"][:, 0] = True
         data["stepid"] = make_step_ids(self._state.store_id, serials, rows)
         return data
@@ -136,15 +142,19 @@ class Store:
 
     def update(self, data: Batch) -> None:
         """Overwrites columns, and `priority`, at `stepid`; rows that are gone are ignored and counted."""
-        step_ids = np.asarray(data["stepid"]).reshape(-1, STEP_ID_BYTES)
+        step_ids = _as_array("stepid", data["stepid"])
+        if step_ids.dtype != np.uint8 or step_ids.shape[-1:] != (STEP_ID_BYTES,):
+            given = f"{step_ids.dtype.name}{step_ids.shape}"
+            raise ReplayError(f"'stepid' is {given}, not bytes of shape (..., {STEP_ID_BYTES}) as in a sample")
+        step_ids = step_ids.reshape(-1, STEP_ID_BYTES)
         with self._lock:
             if not self._rows:
                 self._updates_ignored += len(step_ids)
                 return
-            shapes = {name: column.shape for name, column in self._rows.layout.schema.columns.items()}
+            columns = self._rows.layout.schema.columns
             given = {
-                name: _flat_rows(name, value, len(step_ids), shape)
-                for name, shape in {**shapes, "priority": shapes.get("priority", ())}.items()
+                name: _flat_rows(column, value, len(step_ids))
+                for name, column in {"priority": PRIORITY, **columns}.items()
                 if (value := data.get(name)) is not None
             }
             places, is_known = self._rows.find(step_ids)
@@ -152,7 +162,7 @@ class Store:
                 self._updates_ignored += int((~is_known).sum())
                 places, given = places[is_known], {name: value[is_known] for name, value in given.items()}
             if len(places):
-                self._rows.write(places, {name: value for name, value in given.items() if name in shapes})
+                self._rows.update(places, {name: value for name, value in given.items() if name in columns})
                 if self._selector.priorities and "priority" in given:
                     self._set_priorities(places, given["priority"])
 
@@ -273,11 +283,22 @@ class Store:
                 log.warning("%s could not be synced: %s", self._files.place, error)
 
 
-def _flat_rows(name: str, value: Any, count: int, shape: tuple[int, ...]) -> np.ndarray:
-    value = np.asarray(value)
-    if value.size != count * math.prod(shape):
-        raise ReplayError(f"'{name}' has shape {value.shape}, but there are {count} steps of shape {shape}")
-    return value.reshape(count, *shape)
+def _as_array(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ReplayError(f"'{name}' is not an array: {error}") from error
+
+
+def _flat_rows(column: Column, value: Any, count: int) -> np.ndarray:
+    value = _as_array(column.name, value)
+    if not np.can_cast(value.dtype, column.dtype, "same_kind"):
+        raise ReplayError(f"'{column.name}' is {value.dtype.name}, but the steps have {column}")
+    if value.size != count * math.prod(column.shape):
+        raise ReplayError(
+            f"'{column.name}' has shape {value.shape}, but there are {count} steps of shape {column.shape}"
+        )
+    return value.reshape(count, *column.shape)
 
 
 def _first_schema(batch: Batch, num_rows: int) -> Schema:
