@@ -48,15 +48,8 @@ def measure(seconds: float) -> list[Case]:
             **measure_idle(transport, seconds),
             **measure_start(transport),
         }
-    for name, workers, envs_per_worker in (("pipeline 8x1", 8, 1), ("pipeline 2x32", 2, 32)):
-        rates: dict[str, list[float]] = {"auto": [], "portal": []}
-        for _, (transport, measured) in itertools.product(range(TURNS), rates.items()):
-            measured.append(measure_pipeline(transport, workers, envs_per_worker, seconds))
-        for transport, measured in rates.items():
-            results[transport][name] = statistics.median(measured)
+    pipelines = measure_pipelines(seconds)
     units = {
-        "pipeline 8x1": ("env steps/s", "higher"),
-        "pipeline 2x32": ("env steps/s", "higher"),
         "server 8 clients batch 4": ("req/s", "higher"),
         "server p50 ms": ("ms", "lower"),
         "server p99 ms": ("ms", "lower"),
@@ -67,9 +60,24 @@ def measure(seconds: float) -> list[Case]:
     }
     tcp = measure_server("zmq", seconds)
     cases = [Case(name, *unit, results["auto"][name], results["portal"][name]) for name, unit in units.items()]
-    return cases + [
+    over_tcp = [
         Case(f"{name}, tcp with curve", *units[name], value, results["portal"][name]) for name, value in tcp.items()
     ]
+    return [*pipelines, *cases, *over_tcp]
+
+
+def measure_pipelines(seconds: float) -> list[Case]:
+    """Whole fleets, with replay in memory and on disk; ours on one machine and over TCP with CURVE, against portal."""
+    cases = []
+    for (workers, envs_per_worker), storage in itertools.product(((8, 1), (2, 32)), ("ram", "disk")):
+        rates: dict[str, list[float]] = {"auto": [], "zmq": [], "portal": []}
+        for _, (transport, measured) in itertools.product(range(TURNS), rates.items()):
+            measured.append(measure_pipeline(transport, workers, envs_per_worker, storage, seconds))
+        local, tcp, baseline = map(statistics.median, rates.values())
+        name = f"pipeline {workers}x{envs_per_worker} {storage}"
+        cases.append(Case(name, "env steps/s", "higher", local, baseline))
+        cases.append(Case(f"{name}, tcp with curve", "env steps/s", "higher", tcp, baseline))
+    return cases
 
 
 class Item:
@@ -188,9 +196,9 @@ def child_processes(
             child.wait()
 
 
-def measure_pipeline(transport: str, workers: int, envs_per_worker: int, seconds: float) -> float:
+def measure_pipeline(transport: str, workers: int, envs_per_worker: int, storage: str, seconds: float) -> float:
     """Environment steps per second of a whole fleet with the random agent, images and train ratio 1."""
-    with running_fleet(transport, workers * envs_per_worker, envs_per_worker, task="dummy_image") as fleet:
+    with running_fleet(transport, workers * envs_per_worker, envs_per_worker, "dummy_image", storage) as fleet:
         fleet.wait_step(20 * workers * envs_per_worker)
         threading.Event().wait(1.0)
         start, first = time.monotonic(), fleet.step()
@@ -201,7 +209,7 @@ def measure_pipeline(transport: str, workers: int, envs_per_worker: int, seconds
 def measure_start(transport: str) -> dict[str, float]:
     """Seconds until 16 environment processes are ready, and until the fleet has taken its first step."""
     start = time.monotonic()
-    with running_fleet(transport, 16, 1, task="dummy_vector") as fleet:
+    with running_fleet(transport, 16, 1, "dummy_vector", "ram") as fleet:
         fleet.wait_step(1)
         first = time.monotonic() - start
         fleet.wait_ready(16)
@@ -251,7 +259,7 @@ def read_inserts(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str) -> Iterator[Fleet]:
+def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str, storage: str) -> Iterator[Fleet]:
     """A fleet with the random agent in the background, stopped and removed at the end."""
     logdir = Path(tempfile.mkdtemp(prefix="dreamfleet-bench-"))
     options = {
@@ -259,7 +267,7 @@ def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str) ->
         "agent": "dreamfleet.agent.random:RandomAgent",
         "logdir": str(logdir),
         "replay.capacity": 20_000,
-        "replay.storage": "ram",
+        "replay.storage": storage,
         "run.envs": envs,
         "run.envs_per_worker": envs_per_worker,
         "run.transport": transport,

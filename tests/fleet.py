@@ -11,6 +11,7 @@ from pathlib import Path
 import elements
 import psutil
 
+from dreamfleet.errors import RunFailed
 from dreamfleet.launch.combined import combined
 from dreamfleet.launch.factories import Factories
 from dreamfleet.metrics import make_writers
@@ -146,6 +147,13 @@ class RunningFleet:
         role = self.wait_role(name, lambda role: role["state"] == "running")
         psutil.Process(role["pid"]).kill()
         return role["pid"]
+
+    def kill_to_end(self, name: str) -> None:
+        """Ends a run whose roles are not restarted, by killing one of them; what ended before that is an error."""
+        self.kill(name)
+        self.thread.join(DEADLINE_S)
+        assert isinstance(self.error, RunFailed) and name in str(self.error), self.error
+        self.error = None  # it was asked for
 
 
 @contextlib.contextmanager

@@ -147,12 +147,12 @@ def _recover(fleet: ChaosFleet, role: str, inject: Callable[[], None]) -> float:
 
 def _wait_work(fleet: ChaosFleet, role: str, start: float) -> float:
     """Waits until the role does its work from here on; returns the time since `start`."""
-    is_at_work = _watch_work(fleet, role)
+    is_at_work = watch_work(fleet, role)
     fleet.eventually(is_at_work, f"{role} works again", RECOVERY_S)
     return time.monotonic() - start
 
 
-def _watch_work(fleet: ChaosFleet, role: str) -> Callable[[], bool]:
+def watch_work(fleet: ChaosFleet, role: str) -> Callable[[], bool]:
     """Whether the role has worked since this was called: what only it can have done."""
     counts = fleet.counts()
     if role == "replay":  # commits steps or hands out batches
@@ -187,7 +187,7 @@ def _has_moved(before: Life, now: Life) -> bool:
 
 def _stamp(fleet: ChaosFleet) -> tuple[int, int] | None:
     try:
-        stat = (fleet.logdir / "progress.json").stat()
+        stat = (fleet.logger_logdir / "progress.json").stat()
     except FileNotFoundError:
         return None
     return stat.st_ino, stat.st_mtime_ns

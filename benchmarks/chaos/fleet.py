@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,6 +48,7 @@ class ChaosFleet:
         self.root = root
         self.logdir = root / "run"
         self.replay_logdir = root / "replay" if is_remote else self.logdir
+        self.logger_logdir = self.logdir
         self.temporary = root / "tmp"  # where the fleet puts its sockets
         self.temporary.mkdir(parents=True, exist_ok=True)
         self.ports: list[int] = []  # that it listens on
@@ -71,12 +72,13 @@ class ChaosFleet:
             logger = f"localhost:{self.ports[1]}"
             addresses = {"run.remote_replay": True, "run.replay_addr": f"localhost:{self.proxy.port}"}
             addresses["run.logger_addr"] = logger
-            self._launch("train", "train", {**self._options, **addresses, "logdir": self.logdir})
+            self._launch("train", "train", options={**self._options, **addresses, "logdir": self.logdir})
             self.eventually((self.logdir / "run.key").exists, "the key of the run")
             joining = {"addr-replay": f"localhost:{port}", "addr-logger": logger, "key": self.logdir / "run.key"}
-            self._launch("replay", "role", {**self._options, **joining, "logdir": self.replay_logdir}, "replay")
+            joining["logdir"] = self.replay_logdir
+            self._launch("replay", "role", "replay", options={**self._options, **joining})
         else:
-            self._launch("train", "train", {**self._options, "logdir": self.logdir})
+            self._launch("train", "train", options={**self._options, "logdir": self.logdir})
         if not self._watcher.is_alive():
             self._watcher.start()
 
@@ -187,8 +189,8 @@ class ChaosFleet:
             pause.wait(0.01)
         return result
 
-    def _launch(self, name: str, command: str, options: dict, *words: str) -> None:
-        line = [sys.executable, "-m", "dreamfleet", command, *words, *_flags(options)]
+    def _launch(self, name: str, *words: str, options: dict, before: Sequence[str] = ()) -> None:
+        line = [*before, sys.executable, "-m", "dreamfleet", *words, *_flags(options)]
         with (self.root / f"{name}.txt").open("a") as output:
             self._processes[name] = subprocess.Popen(
                 line, env=self._environ(), cwd=self.root, stdout=output, stderr=subprocess.STDOUT

@@ -23,6 +23,7 @@ class Verdict:
     orphans: int = 0
     leftovers: list[str] = field(default_factory=list)
     ratio_error: float = 0.0
+    unsaved_stops: int = 0  # orderly ends of a run that left no checkpoint
 
 
 def check_data(fleet: ChaosFleet) -> Verdict:
@@ -61,7 +62,7 @@ def check_ended(fleet: ChaosFleet, verdict: Verdict) -> None:
     verdict.leftovers += [str(path) for path in fleet.temporary.iterdir()]
     verdict.leftovers += [f"port {port}" for port in fleet.ports if is_open(port)]
     verdict.leftovers += [str(path) for path in Path("/dev/shm").glob("*dreamfleet*")]
-    for directory in {fleet.logdir, fleet.replay_logdir}:
+    for directory in {fleet.logdir, fleet.replay_logdir, fleet.logger_logdir}:
         hidden = re.compile(r"\.(draft|trash|status|progress|config)")
         verdict.leftovers += [str(path) for path in directory.rglob(".*") if hidden.match(path.name)]
 

@@ -26,6 +26,9 @@ class Aggregator:
         self._means: dict[str, list[float]] = {}  # key -> [sum, count]
         self._values: dict[str, object] = {}
 
+    def __len__(self) -> int:
+        return len(self._means) + len(self._values)
+
     def add(self, metrics: Mapping[str, object], prefix: str = "") -> None:
         """Takes in one set of metrics, its keys put below `prefix`."""
         for name, value in metrics.items():

@@ -9,6 +9,8 @@ import numpy as np
 from dreamfleet.base.arrays import Batch
 from dreamfleet.metrics.video_recorder import VideoRecorder
 
+MOST_STATS, STAT_LENGTH = 300, 160  # `log/` keys, and characters of one: loggers take a thousand names of 200
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Episode:
@@ -57,7 +59,7 @@ class EpisodeTracker:
         rows = {key: np.asarray(batch[key]) for key in ("envid", "is_eval", "is_first", "is_last", "reward")}
         rows["is_first"], rows["is_last"] = rows["is_first"].astype(bool), rows["is_last"].astype(bool)
         count = len(rows["envid"])
-        rows |= {key: value for key, value in batch.items() if _is_stat(key, value, count) or _is_image(value, count)}
+        rows |= {key: value for key, value in batch.items() if self._is_kept(key, value, count)}
         rows["slot"] = self._find_slots(rows["envid"].tolist())
         episodes = []
         for turn in self._turns(rows):
@@ -152,6 +154,11 @@ class EpisodeTracker:
                 column.grow()
         return slot
 
+    def _is_kept(self, key: str, value: np.ndarray, rows: int) -> bool:
+        """Whether a key is a picture, or a statistic of which there is not an endless number."""
+        is_stat = _is_stat(key, value, rows) and (key in self._columns or len(self._columns) < MOST_STATS)
+        return is_stat or _is_image(value, rows)
+
     def _column(self, key: str) -> "_Column":
         if key not in self._columns:
             self._columns[key] = _Column(len(self._running))
@@ -199,7 +206,7 @@ def _double(array: np.ndarray) -> np.ndarray:
 
 def _is_stat(key: str, value: object, rows: int) -> bool:
     is_scalar = isinstance(value, np.ndarray) and value.shape == (rows,) and value.dtype.kind in "biuf"
-    return is_scalar and key.startswith("log/")
+    return is_scalar and key.startswith("log/") and len(key) <= STAT_LENGTH
 
 
 def _is_image(value: object, rows: int) -> bool:

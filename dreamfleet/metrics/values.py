@@ -22,6 +22,18 @@ def kind_of(value: Value) -> str | None:
     return "video" if value.ndim == 4 else "image"
 
 
+def can_show(value: object) -> bool:
+    """Whether a metric that a user or a peer gave is text, a number or an array of numbers of up to four dimensions."""
+    if isinstance(value, str):
+        return True
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return False
+    # V: numbers such as bfloat16, which NumPy does not count among its own.
+    return (array.dtype.kind in "biuf" and array.ndim <= 4) or (array.dtype.kind == "V" and not array.ndim)
+
+
 def describe(value: Value) -> str:
     """A value in the words of a message."""
     return "text" if isinstance(value, str) else f"{value.dtype.name} of shape {value.shape}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import reprlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,17 +14,22 @@ from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Rate, read_progress, write_progress
+from dreamfleet.metrics.values import can_show
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, SaveRequest
+from dreamfleet.roles.rows import read_rows
 from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.logger")
 
 PROGRESS_EVERY_S = 1.0
 SCORE_EPISODES = 20  # the score shown is the mean of this many
+NAME_LENGTH = 180  # of a metric; `elements.Logger` takes 200, with what we put in front
+ADD_METRICS = 1000  # that it takes at once
+MOST_METRICS = 10_000  # names between two writes
 
 
 def parallel_logger(make_logger: bytes | Callable, args: Args) -> None:
@@ -66,10 +72,11 @@ class LoggerRole:
 
     def add(self, metrics: Any, meta: dict, prefix: str = "") -> dict:
         """Takes in metrics of any role; they are averaged until the next write."""
-        if not isinstance(metrics, dict):
-            raise BadRequest(f"metrics are a dict of names and values, not {type(metrics).__name__}")
+        metrics = _read_metrics(metrics)
         position = RunPosition.from_meta(meta)
         with self._lock:
+            if len(self._metrics) + len(metrics) > MOST_METRICS:
+                raise BadRequest(f"{len(metrics)} metrics are too many beside {len(self._metrics)} others")
             self._metrics.add(metrics, prefix)
             self._advance(position.step)
             if position.progress:
@@ -78,18 +85,16 @@ class LoggerRole:
 
     def tran(self, batch: Any, meta: dict) -> dict:
         """Takes in one row of each of several environments and logs the episodes that end with it."""
-        needed = {ENV_ID, IS_EVAL, "reward", "is_first", "is_last"}
-        if not isinstance(batch, dict) or not needed <= batch.keys():
-            raise BadRequest(f"a transition is a dict with {', '.join(sorted(needed))}")
+        arrays, env_ids, is_eval = read_rows(batch, "reward", "is_first", "is_last")
         position = LogPosition.from_meta(meta)
         with self._lock:
             if position.gap:
                 self._episodes.forget()
-            rows = int((~np.asarray(batch[IS_EVAL], bool)).sum())
+            rows = int((~is_eval).sum())
             self._env_rate.step(rows)
             self._rows += rows
             self._advance(self._rows if position.step is None else position.step)
-            for episode in self._episodes.add(batch):
+            for episode in self._episodes.add({**arrays, ENV_ID: env_ids, IS_EVAL: is_eval}):
                 self._log_episode(episode)
         return {}
 
@@ -126,7 +131,8 @@ class LoggerRole:
         with self._lock, self._surviving():
             frames = self._progress.step * self._options.action_repeat
             counts = {"frames": frames, "episodes/abandoned": self._episodes.abandoned}
-            self._logger.add({**self._metrics.result(), **counts})
+            for part in _parts({**self._metrics.result(), **counts}, ADD_METRICS):
+                self._logger.add(part)
             self._logger.write()
 
     def write_progress(self) -> None:
@@ -172,3 +178,18 @@ class LoggerRole:
         if episode.video is not None:
             metrics["video"] = episode.video
         self._logger.add(metrics, prefix="eval_episode" if episode.is_eval else "episode")
+
+
+def _read_metrics(metrics: Any) -> dict[str, Any]:
+    """What of a message of metrics can be logged: anybody's metrics may end up here, and one must not cost the rest."""
+    if not isinstance(metrics, dict):
+        raise BadRequest(f"metrics are a dict of names and values, not {type(metrics).__name__}")
+    if bad := [name for name in metrics if type(name) is not str or not 0 < len(name) <= NAME_LENGTH]:
+        raise BadRequest(f"a metric has a name of 1 to {NAME_LENGTH} characters; got {reprlib.repr(bad[0])}")
+    return {name: value for name, value in metrics.items() if can_show(value)}
+
+
+def _parts(metrics: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    items = list(metrics.items())
+    for start in range(0, len(items), size):
+        yield dict(items[start : start + size])

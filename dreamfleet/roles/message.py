@@ -1,7 +1,6 @@
 """Messages as dataclasses: the type of a field says what it may hold, and is checked where the message is read."""
 
 import functools
-import math
 import reprlib
 import types
 from collections.abc import Callable
@@ -15,6 +14,9 @@ from dreamfleet.errors import BadRequest
 Check = Callable[[Any], Any]  # gives the value in its own type, or raises `Unfit`
 
 MOST = 2**48 - 1  # of whole numbers: more than any run counts, and its product with a batch size fits 64 bits
+
+
+MOST_S = 1e9  # of times: more than a run takes, and what threads can wait for
 
 
 class Unfit(ValueError):
@@ -81,8 +83,8 @@ def text(most: int, least: int = 0) -> Check:
 
 def _seconds(value: Any) -> float:
     value = _unpacked(value)
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise Unfit("a finite number of seconds from 0")
+    if type(value) not in (int, float) or not 0 <= value <= MOST_S:
+        raise Unfit(f"seconds from 0 to {MOST_S:g}")
     return value
 
 

@@ -4,13 +4,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from dreamfleet import rpc
-from dreamfleet.errors import NeedsRows, ReplayError
+from dreamfleet.errors import BadRequest, NeedsRows, ReplayError
 from dreamfleet.replay import Batch
 from dreamfleet.replay.references import reader_place, reference_batches
 from dreamfleet.roles.protocol import STEP_ID, ReaderPlace, SampleRequest, SegmentPlaces
 from dreamfleet.roles.replay.buffer import Buffer
 
 log = logging.getLogger("dreamfleet.replay")
+
+MOST_SENT = 64  # batches that a learner may have asked for and not acknowledged: it has a few under way at a time
 
 
 class BatchStreams:
@@ -79,6 +81,8 @@ class SentBatches:
         is_same, self._learner = self._learner == request.learner, request.learner
         replies = self._replies.items() if is_same else ()
         self._replies = {number: reply for number, reply in replies if number > request.received}
+        if len(self._replies) >= MOST_SENT and request.number not in self._replies:
+            raise BadRequest(f"'received' is {request.received}: the last {MOST_SENT} batches are not acknowledged")
         return self._replies.get(request.number)
 
     def keep(self, request: SampleRequest, reply: rpc.Reply) -> rpc.Reply:

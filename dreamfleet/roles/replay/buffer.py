@@ -8,7 +8,6 @@ import numpy as np
 from dreamfleet.errors import BadRequest, NoSpace, ReplayError
 from dreamfleet.replay import Batch, Replay
 from dreamfleet.replay.contract import AddsMany, Closes, GivesReferences, HasCapacity, KeepsNotes, Truncates
-from dreamfleet.roles.protocol import ENV_ID, IS_EVAL
 
 
 class EnvRows(NamedTuple):
@@ -94,17 +93,3 @@ class Buffer:
     def close(self) -> None:
         if isinstance(self.replay, Closes):
             self.replay.close()
-
-
-def read_rows(data: Any) -> tuple[EnvRows, np.ndarray]:
-    """The rows in the data of `add_batch`, and which of them are of evaluation."""
-    if not isinstance(data, dict) or not {ENV_ID, IS_EVAL, "is_first"} <= data.keys():
-        raise BadRequest(f"a batch of transitions is a dict with '{ENV_ID}', '{IS_EVAL}', 'is_first' and more")
-    batch = {k: np.asarray(v) for k, v in data.items()}
-    env_ids, is_eval = batch.pop(ENV_ID), batch.pop(IS_EVAL)
-    if env_ids.ndim != 1 or env_ids.dtype.kind not in "iu" or is_eval.shape != env_ids.shape:
-        raise BadRequest(f"'{ENV_ID}' {env_ids.dtype}{env_ids.shape} and '{IS_EVAL}' {is_eval.shape} must be lists")
-    for key, value in batch.items():
-        if value.shape[:1] != env_ids.shape:
-            raise BadRequest(f"'{key}' has shape {value.shape}, but there are {len(env_ids)} environments")
-    return EnvRows(batch, env_ids.tolist()), is_eval.astype(bool)

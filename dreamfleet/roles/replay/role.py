@@ -16,8 +16,9 @@ from dreamfleet.roles import protocol
 from dreamfleet.roles.periodic import RoleReports
 from dreamfleet.roles.protocol import BatchMark, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
 from dreamfleet.roles.replay.batches import BatchStreams, SentBatches
-from dreamfleet.roles.replay.buffer import Buffer, EnvRows, read_rows
+from dreamfleet.roles.replay.buffer import Buffer, EnvRows
 from dreamfleet.roles.replay.counts import Counts, CountsFile, make_note, read_note
+from dreamfleet.roles.rows import read_rows
 from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
@@ -113,7 +114,8 @@ class ReplayRole:
 
     def add_batch(self, data: Any, meta: dict) -> rpc.Reply:
         """Commits one row of each of several environments, once, when the limiter allows it."""
-        rows, is_eval = read_rows(data)
+        batch, env_ids, is_eval = read_rows(data, "is_first")
+        rows = EnvRows(batch, env_ids.tolist())
         mark = BatchMark.from_meta(meta)
         masks = {"train": ~is_eval, "eval": is_eval}
         # After a kill between the two, one replay may have its rows of a batch and the other not.
