@@ -292,12 +292,12 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 
 def _flat_rows(column: Column, value: Any, count: int) -> np.ndarray:
     value = _as_array(column.name, value)
-    if not np.can_cast(value.dtype, column.dtype, "same_kind"):
-        raise ReplayError(f"'{column.name}' is {value.dtype.name}, but the steps have {column}")
     if value.size != count * math.prod(column.shape):
         raise ReplayError(
             f"'{column.name}' has shape {value.shape}, but there are {count} steps of shape {column.shape}"
         )
+    if not np.can_cast(value.dtype, column.dtype, "same_kind"):
+        raise ReplayError(f"'{column.name}' is {value.dtype.name}, but the steps have {column}")
     return value.reshape(count, *column.shape)
 
 

@@ -13,7 +13,7 @@ from dreamfleet.replay.references import Reader
 from tests.replay.stores import open_store
 
 ROWS, LENGTH, SIZE = 192, 64, 20_000
-ROUNDS = 300
+ROUNDS = 150
 
 
 def fill(store) -> None:
