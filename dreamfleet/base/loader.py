@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import traceback
 from typing import Any
 
 from dreamfleet.errors import ConfigError
@@ -16,8 +17,17 @@ def load_attribute(name: str) -> Any:
 
 
 def load_option(key: str, name: str, remedy: str) -> Any:
-    """The same for the value of an option: what cannot be imported is a ConfigError."""
+    """The same for an option: a name that leads nowhere is a ConfigError, and what the module raises is its own."""
     try:
         return load_attribute(name)
     except (ImportError, AttributeError) as error:
+        if _is_raised_inside(error):
+            raise
         raise ConfigError(key, name, f"cannot be imported ({error})", remedy) from error
+
+
+def _is_raised_inside(error: Exception) -> bool:
+    """Whether an error comes from the code of the module that was imported, rather than from looking for it."""
+    machinery = (__file__, importlib.__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename not in machinery and "importlib._bootstrap" not in frame.filename for frame in frames)

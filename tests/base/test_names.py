@@ -41,11 +41,22 @@ def test_what_is_not_there_is_a_setting_that_cannot_work(name):
     assert caught.value.key == "agent" and caught.value.remedy == "name another"
 
 
-def test_an_error_of_the_module_is_its_own(tmp_path, monkeypatch):
-    (tmp_path / "broken_part.py").write_text("raise ValueError('mine')\n")
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("raise ValueError('mine')", ValueError),
+        ("import os\nos.no_such_function", AttributeError),
+        ("import no_such_package", ModuleNotFoundError),
+        ("from os import no_such_name", ImportError),
+        ("def x(:", SyntaxError),
+    ],
+)
+def test_an_error_of_the_module_is_its_own(code, error, tmp_path, monkeypatch):
+    (tmp_path / "broken_part.py").write_text(f"{code}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="mine"):
+    with pytest.raises(error) as caught:
         load_option("agent", "broken_part:x", "name another")
+    assert type(caught.value) is error
 
 
 def test_packages_are_looked_for_in_order():
