@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dreamfleet import errors, parallel, testing
-    from dreamfleet.agent.contract import Agent, SlotAgent
+    from dreamfleet.agent.contract import Agent, ExportingAgent, PolicyProgram, SlotAgent
     from dreamfleet.api import Run, train
     from dreamfleet.envs import wrappers
     from dreamfleet.envs.checker import check_env
     from dreamfleet.envs.contract import Env
     from dreamfleet.envs.registry import make_env
+    from dreamfleet.options import AgentOptions
     from dreamfleet.replay.contract import Replay
 
     __version__: str
 
 __all__ = [
     "Agent",
+    "AgentOptions",
     "Env",
+    "ExportingAgent",
+    "PolicyProgram",
     "Replay",
     "Run",
     "SlotAgent",
@@ -36,7 +40,10 @@ __all__ = [
 
 _SOURCES = {
     "Agent": "dreamfleet.agent.contract",
+    "AgentOptions": "dreamfleet.options",
     "Env": "dreamfleet.envs.contract",
+    "ExportingAgent": "dreamfleet.agent.contract",
+    "PolicyProgram": "dreamfleet.agent.contract",
     "Replay": "dreamfleet.replay.contract",
     "Run": "dreamfleet.api",
     "SlotAgent": "dreamfleet.agent.contract",

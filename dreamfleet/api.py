@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.background import BackgroundRun
+from dreamfleet.launch.modules import check_modules
 from dreamfleet.launch.run import run_options
 from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.metrics.progress import Progress, read_progress

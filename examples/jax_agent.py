@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dreamfleet.options import AgentOptions
+from dreamfleet import AgentOptions
 
 HIDDEN = 128
 LEARNING_RATE = 1e-3

@@ -7,7 +7,7 @@ It implements the agent contract that `docs/own_agent.md` describes. From this d
 
 import numpy as np
 
-from dreamfleet.options import AgentOptions
+from dreamfleet import AgentOptions
 
 LIMITS = np.array([2.4, 3.0, 0.21, 2.5], np.float32)  # of CartPole's position, speed, angle and angular speed
 CELLS = (3, 3, 7, 5)  # that each of them is divided into, between its limits

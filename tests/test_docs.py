@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamfleet.cli import COMMANDS
+from dreamfleet.cli import COMMANDS, main
 from dreamfleet.options.load import load_presets
 from tests.documented import DOCS, find_undocumented, read_names
 from tests.fleet import DEADLINE_S, read_jsonl
@@ -46,6 +46,26 @@ def test_shown_commands_exist():
     text = "\n".join((ROOT / page).read_text() for page in PAGES)
     shown = re.findall(r"^(?:[\w-]*\$ +)?dreamfleet ([a-z][\w-]*)(?= )", text, re.MULTILINE)
     assert len(shown) > 20 and set(shown) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--run.env", "8"],
+        ["--task", "gmy_CartPole-v1"],
+        ["--task", "heatr:Heater"],
+        ["--replay.capacity", "500"],
+        ["--env.atari.size", "84"],
+        ["--logdir", "/dev/null/x"],
+        ["--logger.outputs", "comet"],
+    ],
+)
+def test_errors_are_shown_as_they_are(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = [] if "--task" in words else ["--task", "dummy_vector"]
+    given += [] if "--logdir" in words else ["--logdir", str(tmp_path / "run")]
+    assert main(["train", *given, *words]) == 2
+    assert capsys.readouterr().err.strip() in (DOCS / "troubleshooting.md").read_text()
 
 
 @pytest.mark.distributed

@@ -6,9 +6,9 @@ import functools
 import json
 import sys
 
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import load_options
 
 FLAGS = ("steps", "json", "preset")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.modules import check_modules
 
 FLAGS = ("episodes", "envs", "checkpoint", "json")
 

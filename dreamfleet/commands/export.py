@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from dreamfleet.commands.eval import add_run_arguments
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.modules import check_modules
 
 FLAGS = ("out", "checkpoint")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dreamfleet.commands.eval import add_run_arguments
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import Options
 
 FLAGS = ("episodes", "dreams", "formats", "fps", "max-frames", "out", "checkpoint")

@@ -5,9 +5,9 @@ import dataclasses
 import os
 from pathlib import Path
 
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import Options, check_options, load_options, role_options
 from dreamfleet.options.addresses import ROLES, is_tcp
 

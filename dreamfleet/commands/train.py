@@ -2,7 +2,7 @@
 
 import argparse
 
-from dreamfleet.commands.modules import check_modules
+from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import (
     Options,
     change_options,

@@ -63,5 +63,5 @@ def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_
 
 
 def _role_options(options: Options, **facts: bool) -> RoleOptions:
-    suite = getattr(options.env, task_section(options.task), None)
-    return role_options(options, action_repeat=getattr(suite, "repeat", 1), **facts)
+    repeat = options.env.action_repeat(task_section(options.task))
+    return role_options(options, action_repeat=repeat, **facts)

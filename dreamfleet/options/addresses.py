@@ -36,7 +36,7 @@ def _check_form(key: str, text: str, transport: str) -> None:
     if not addr.is_ipc or addr.is_auto:
         return
     if transport != "auto":
-        reason = f"is a unix socket, which run.transport={transport!r} lacks"
+        reason = f"is a unix socket, not supported by run.transport={transport!r}"
         raise ConfigError(key, text, reason, "write localhost:{auto}, or use run.transport=auto")
     if not Path(addr.path).parent.is_dir():
         reason = f"is in the directory {Path(addr.path).parent}, which does not exist"

@@ -78,14 +78,14 @@ def _check_roles(options: Options) -> None:
         reason = "cannot work with run.mode='serial', where every role is in one process"
         raise ConfigError(f"run.remote_{role}", True, reason, "set it to False, or run.mode to parallel")
     if run.leg and (run.mode != "serial" or options.replay.storage != "disk"):
-        reason = "is of use only where a run can be resumed exactly"
-        raise ConfigError("run.leg", run.leg, reason, "set run.mode to serial and replay.storage to disk, or it to 0")
+        reason = "requires run.mode=serial and replay.storage=disk"
+        raise ConfigError("run.leg", run.leg, reason, "set these, or set it to 0")
     if run.remote_envs and is_ipc(run.actor_addr):
         reason = "is a unix socket, which environments elsewhere cannot reach (run.remote_envs=True)"
         raise ConfigError("run.actor_addr", run.actor_addr, reason, "name the host:port to listen on, as 0.0.0.0:5000")
     for role, addr in (("replay", run.replay_addr), ("logger", run.logger_addr)):
         if remote[role] and "{auto}" in addr:
-            reason = f"is not known to the {role} elsewhere (run.remote_{role}=True)"
+            reason = f"must be a fixed host:port with run.remote_{role}=True"
             raise ConfigError(f"run.{role}_addr", addr, reason, f"name the host:port where that {role} listens")
 
 
@@ -132,7 +132,7 @@ def _check_logdir(logdir: str) -> None:
             file.write(b"probe")
     except OSError as error:
         reason = f"cannot be written to ({error.strerror}: {error.filename or logdir})"
-        raise ConfigError("logdir", logdir, reason, "choose a directory that you may write to") from None
+        raise ConfigError("logdir", logdir, reason, "choose a writable directory") from None
     finally:
         for parent in missing:
             with contextlib.suppress(OSError):

@@ -28,7 +28,11 @@ class DreamerOptions:
     """The agent's hyper-parameters."""
 
     size: Size = option("12m", "model size")
-    deter: int = option(0, "size of the recurrent state (deter); 0 takes this and the next six from size", at_least=0)
+    deter: int = option(
+        0,
+        "size of the recurrent state (deter); 0 takes it, and those down to units, from size",
+        at_least=0,
+    )
     hidden: int = option(0, "units of the RSSM's hidden layers", at_least=0)
     stoch: int = option(0, "number of categorical latents", at_least=0)
     classes: int = option(0, "classes per latent", at_least=0, at_most=256)
@@ -52,7 +56,7 @@ class DreamerOptions:
     imag_last: int = option(0, "imagine from the last N states of each sequence; 0 from all", at_least=0)
     horizon: int = option(333, "discount horizon: gamma = 1 - 1/horizon", at_least=1)
     contdisc: bool = option(True, "fold the discount into the continue head's targets")
-    trace: float = option(0.95, "TD(lambda)", at_least=0, at_most=1)
+    trace: float = option(0.95, "lambda of the lambda-returns, TD(lambda)", at_least=0, at_most=1)
     entropy_scale: float = option(0.0003, "entropy regularisation of the actor", at_least=0)
     slow_rate: float = option(0.02, "EMA rate of the target critic", at_least=0, at_most=1)
     slow_scale: float = option(1.0, "scale of the target critic's regularisation", at_least=0)
@@ -68,7 +72,7 @@ class DreamerOptions:
     learning_rate: float = option(0.00004, "learning rate", at_least=0)
     warmup: int = option(1000, "warm-up updates", at_least=0)
     decay: int = option(0, "updates over which the learning rate decays to a tenth; 0 keeps it constant", at_least=0)
-    clip: float = option(0.3, "adaptive gradient clipping (AGC)", at_least=0)
+    clip: float = option(0.3, "adaptive gradient clipping (AGC): threshold", at_least=0)
     beta1: float = option(0.9, "momentum (beta 1)", at_least=0, at_most=1)
     beta2: float = option(0.999, "decay of the squared gradients (beta 2)", at_least=0, at_most=1)
     eps: float = option(1e-20, "epsilon of the optimiser", at_least=0)

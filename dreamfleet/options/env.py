@@ -1,7 +1,7 @@
 """The section `env`: options of each suite of environments."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from dreamfleet.base.dimensions import IMAGE_FACTOR, IMAGE_SIDES
 from dreamfleet.options.fields import option, section
@@ -11,7 +11,7 @@ Lives = Literal["unused", "discount", "reset"]
 Difficulty = Literal["easy", "hard", "extreme", "memory", "exploration"]
 
 
-def _image_size(default: int, help: str = "image size in pixels") -> Any:
+def _image_size(default: int, help: str = "image size in pixels") -> int:
     """Height and width that the image networks can take."""
     return option(default, help, at_least=IMAGE_SIDES[0], at_most=IMAGE_SIDES[-1], multiple_of=IMAGE_FACTOR)
 
@@ -100,3 +100,8 @@ class EnvOptions:
     minigrid: MinigridOptions = section(MinigridOptions)
     memorymaze: MemoryMazeOptions = section(MemoryMazeOptions)
     procgen: ProcgenOptions = section(ProcgenOptions)
+
+    def action_repeat(self, suite: str) -> int:
+        """Frames that one step of an environment takes."""
+        repeats = {"gym": self.gym, "atari": self.atari, "atari100k": self.atari100k, "dmc": self.dmc}
+        return repeats[suite].repeat if suite in repeats else 1

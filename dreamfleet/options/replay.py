@@ -17,10 +17,10 @@ class ReplayOptions:
         30.0, "seconds between fsyncs; 0 leaves it to the operating system", at_least=0, can_change=True
     )
     online: bool = option(False, "online queue: sample new sequences first, once")
-    uniform: float = option(1.0, "fraction of sequences sampled uniformly", at_least=0)
-    recency: float = option(0.0, "fraction of sequences sampled by recency", at_least=0)
+    uniform: float = option(1.0, "weight of uniform sampling", at_least=0)
+    recency: float = option(0.0, "weight of sampling by recency", at_least=0)
     recency_exponent: float = option(1.0, "recency: probability falls with age to this power", at_least=0)
-    priority: float = option(0.0, "fraction of sequences sampled by priority", at_least=0)
+    priority: float = option(0.0, "weight of sampling by priority", at_least=0)
     priority_exponent: float = option(0.8, "priority exponent (alpha)", at_least=0)
     priority_initial: float = option(1.0, "priority of new steps", at_least=0)
     priority_max: float = option(

@@ -31,7 +31,7 @@ def save_options(options: Options) -> Path:
         replace_file(path, format_options(options))
     except OSError as error:
         reason = f"cannot be written to ({error.strerror}: {error.filename})"
-        raise ConfigError("logdir", options.logdir, reason, "choose a directory that you may write to") from None
+        raise ConfigError("logdir", options.logdir, reason, "choose a writable directory") from None
     return path
 
 

@@ -60,7 +60,7 @@ def parse_value(field: Field, value: Any) -> Any:
         raise ConfigError(field.key, "", "has no value", f"write it behind the option, as in --{field.key} {example}")
     if len(words) > 1:
         reason = f"has {len(words)} values but takes one"
-        raise ConfigError(field.key, _shown(value), reason, "give one, in quotes if need be")
+        raise ConfigError(field.key, _shown(value), reason, "give one, in quotes if it contains spaces")
     return _parse_one(field, words[0])
 
 
@@ -73,7 +73,7 @@ def _parse_one(field: Field, value: Any) -> Any:
         raise ConfigError(field.key, value, reason, remedy) from None
     if field.choices and parsed not in field.choices:
         near = nearest(parsed, field.choices)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise ConfigError(field.key, value, "is unknown", f"choose from {', '.join(field.choices)}{hint}")
     if field.kind in (int, float) and (violation := field.rule.violation(parsed)):
         raise ConfigError(field.key, parsed, violation, f"the default is {field.default!r}")

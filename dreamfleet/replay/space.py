@@ -70,7 +70,7 @@ def check_fit(geometry: Geometry, capacity: int, room: int, place: str) -> None:
         raise ConfigError("replay.capacity", capacity, reason, remedy)
     if geometry.total_bytes > room:
         reason = (
-            f"needs {format_bytes(geometry.total_bytes)} ({geometry.layout.schema.row_bytes:,} bytes a step), "
+            f"needs {format_bytes(geometry.total_bytes)} ({geometry.layout.schema.row_bytes:,} bytes per step), "
             f"but {place} has {format_bytes(room)} left"
         )
         raise ConfigError(

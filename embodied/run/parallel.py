@@ -1,23 +1,4 @@
 """Import paths of the reference: `embodied.run.parallel` is `dreamfleet.parallel`."""
 
-from dreamfleet.parallel import (
-    combined,
-    parallel_actor,
-    parallel_agent,
-    parallel_env,
-    parallel_envs,
-    parallel_learner,
-    parallel_logger,
-    parallel_replay,
-)
-
-__all__ = [
-    "combined",
-    "parallel_actor",
-    "parallel_agent",
-    "parallel_env",
-    "parallel_envs",
-    "parallel_learner",
-    "parallel_logger",
-    "parallel_replay",
-]
+from dreamfleet.parallel import *  # noqa: F403
+from dreamfleet.parallel import __all__ as __all__

@@ -91,7 +91,7 @@ def test_what_the_replay_will_take_is_said(tmp_path):
 @pytest.mark.parametrize("storage", ["disk", "ram"])
 def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, storage):
     options = {"task": "dummy_image", "replay.capacity": 10**12, "replay.storage": storage}
-    with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes a step\), but"):
+    with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes per step\), but"):
         check_replay(load_options({"task": "dummy_vector", "logdir": str(tmp_path), **options}))
 
 

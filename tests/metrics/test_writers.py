@@ -13,6 +13,7 @@ import pytest
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics import JsonlWriter, ScoreWriter, make_writers
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
+from dreamfleet.options import load_options
 
 
 def refuse_constant(name):
@@ -145,12 +146,11 @@ def test_make_writers(tmp_path):
     assert [type(writer) for writer in writers] == [JsonlWriter, ScoreWriter, TensorBoardWriter]
 
 
-def test_unknown_writers_suggest_the_nearest(tmp_path):
-    with pytest.raises(ConfigError, match=r"logger\.outputs='tensorbord' .*did you mean tensorboard\?"):
-        make_writers(["jsonl", "tensorbord"], tmp_path, 15)
-    with pytest.raises(ConfigError, match="there are jsonl, tensorboard"):
-        make_writers(["xyz"], tmp_path, 15)
-    assert list(tmp_path.iterdir()) == []
+def test_unknown_writers_suggest_the_nearest():
+    with pytest.raises(ConfigError, match=r"logger.outputs='tensorbord' is unknown; .*did you mean tensorboard\?"):
+        load_options({"logger.outputs": ["jsonl", "tensorbord"]})
+    with pytest.raises(ConfigError, match="choose from jsonl, tensorboard"):
+        load_options({"logger.outputs": ["xyz"]})
 
 
 @pytest.mark.parametrize(

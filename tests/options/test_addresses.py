@@ -63,7 +63,7 @@ def test_bad_forms(role, addr, reason, load):
 @pytest.mark.parametrize("transport", ["zmq", "portal"])
 def test_only_auto_has_unix_sockets(transport, load):
     message = refusal(load(transport=transport, actor_addr="ipc:/tmp/a"))
-    assert f"run.transport='{transport}' lacks; write localhost:{{auto}}, or use run.transport=auto" in message
+    assert f"not supported by run.transport='{transport}'; write localhost:{{auto}}, or use run" in message
     check_options(load(transport=transport, actor_addr="ipc:{auto}"))
 
 

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from dreamfleet.commands.modules import check_modules
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import Options, check_options, load_options
 from dreamfleet.options.fields import find_fields
 
@@ -112,7 +112,10 @@ def test_every_choice_that_used_to_fail_late_is_refused():
             {"run.mode": "serial", "run.remote_replay": True, "run.replay_addr": "far:1"},
             "run.remote_replay=True cannot work with run.mode='serial'",
         ),
-        ({"run.remote_replay": True}, "run.replay_addr='ipc:{auto}' is not known to the replay elsewhere"),
+        (
+            {"run.remote_replay": True},
+            "run.replay_addr='ipc:{auto}' must be a fixed host:port with",
+        ),
         ({"run.from_checkpoint": "/no/such/place"}, "run.from_checkpoint='/no/such/place' does not exist; name"),
         ({"run.from_checkpoint_regex": "(a"}, "run.from_checkpoint_regex='(a' is not a regular expression (missing )"),
     ],
@@ -148,4 +151,4 @@ def test_logdir_below_a_file(tmp_path, refusal):
 def test_logdir_without_permission(tmp_path, refusal):
     (tmp_path / "closed").mkdir(mode=0o500)
     message = refusal({"logdir": str(tmp_path / "closed" / "run")})
-    assert "Permission denied" in message and "choose a directory that you may write to" in message
+    assert "Permission denied" in message and "choose a writable directory" in message

@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_refused_with_bytes_and_total():
     with pytest.raises(ConfigError) as caught:
         check_fit(geometry, 1_000_000, 5 * 10**9, "/data")
     message = str(caught.value)
-    for part in ("replay.capacity=1000000", "17.5 GB", "16,384 bytes a step", "/data has 5.0 GB left", "; lower it"):
+    for part in ("replay.capacity=1000000", "17.5 GB", "16,384 bytes per step", "/data has 5.0 GB left", "; lower it"):
         assert part in message
 
 

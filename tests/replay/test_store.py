@@ -306,7 +306,7 @@ def test_a_capacity_below_the_length_is_refused():
 
 def test_a_capacity_that_does_not_fit_is_refused_with_the_figures(open_any):
     with open_any(length=5, capacity=10**14) as store:
-        with pytest.raises(ConfigError, match=r"replay.capacity=100000000000000 needs .* TB \(22 bytes a step\), but"):
+        with pytest.raises(ConfigError, match=r"replay.capacity=100000000000000 needs .* TB \(22 bytes per step\)"):
             fill(store, 1)
         assert len(store) == 0
 
