@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from dreamfleet.cli import COMMANDS, main
 from dreamfleet.errors import CheckpointError, ConfigError, RunFailed, RunRefused
 from dreamfleet.options import Options, flatten, load_options, save_options
+from tests.fleet import DEADLINE_S
 
 
 @pytest.fixture(autouse=True)
@@ -247,7 +248,7 @@ def test_role_on_unix_sockets_needs_no_key(launched, logdir):
 @pytest.mark.distributed
 def test_help_of_the_module_is_light():
     command = [sys.executable, "-X", "importtime", "-m", "dreamfleet", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0 and "train" in done.stdout
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "dreamfleet.cli" in imported
@@ -257,6 +258,6 @@ def test_help_of_the_module_is_light():
 @pytest.mark.distributed
 def test_module_exits_with_the_code_and_no_traceback():
     command = [sys.executable, "-m", "dreamfleet", "train", "--run.env", "8"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: unknown option --run.env; did you mean --run.envs?\n"

@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.metrics.reading import read_series
-from tests.fleet import read_inserts, read_jsonl
+from tests.fleet import DEADLINE_S, read_inserts, read_jsonl
 
 pytestmark = pytest.mark.distributed
 
@@ -21,7 +21,7 @@ TESTED = {"own_agent.py", "own_env.py", "jax_agent.py", "remote_envs.py", "noteb
 
 def run(*words: object) -> str:
     command = [sys.executable, *map(str, words)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=EXAMPLES)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=EXAMPLES)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -71,7 +71,7 @@ def test_notebook(tmp_path):
     names = {line.split(" = ")[0] for line in parameters.source.splitlines()}
     assert names == {"preset", "steps", "logdir"}
     parameters.source = f'preset = ["debug", "random", "cartpole"]\nsteps = 600\nlogdir = "{tmp_path}"'
-    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=int(DEADLINE_S), resources={"metadata": {"path": str(tmp_path)}}).execute()
     *_, plot, metrics, state = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     assert any("image/png" in output.get("data", {}) for output in plot)
     assert "train/reward" in metrics[0]["data"]["text/plain"]

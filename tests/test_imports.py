@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dreamfleet
+from tests.fleet import DEADLINE_S
 
 ROOT = Path(dreamfleet.__file__).parent
 LEAVES = ("envs", "replay", "metrics", "rpc", "checkpoint")
@@ -104,6 +105,6 @@ def test_jax_is_imported_by_the_agent_only():
 @pytest.mark.parametrize("role", ["env", "replay.role", "logger"])
 def test_light_roles_load_nothing_heavy(role):
     code = f"import sys, dreamfleet.roles.{role}; print(*(name for name in {HEAVY} if name in sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []

@@ -10,7 +10,7 @@ import pytest
 from dreamfleet.agent.contract import Agent
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.metrics.reading import read_series
-from tests.fleet import read_jsonl
+from tests.fleet import DEADLINE_S, read_jsonl
 
 pytestmark = pytest.mark.distributed
 
@@ -22,7 +22,7 @@ METHODS = [name for name in vars(Agent) if not name.startswith("_")]
 def train(logdir: Path, *options: object) -> None:
     agent = ("--agent", "own_agent:TableAgent", "--preset", "cartpole")
     command = [sys.executable, "-m", "dreamfleet", "train", *agent, "--logdir", logdir, *options]
-    result = subprocess.run(map(str, command), capture_output=True, text=True, timeout=250, cwd=EXAMPLES)
+    result = subprocess.run(map(str, command), capture_output=True, text=True, timeout=DEADLINE_S, cwd=EXAMPLES)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -10,6 +10,7 @@ import pytest
 import dreamfleet
 from dreamfleet.cli import main
 from tests.documented import DOCS
+from tests.fleet import DEADLINE_S
 
 HEAVY = ("jax", "gymnasium", "numpy", "elements", "zmq", "rich")
 
@@ -42,7 +43,9 @@ def test_unknown_names_are_refused():
 @pytest.mark.distributed
 def test_import_is_light():
     code = f"import sys, dreamfleet; print(*(name for name in {HEAVY} if name in sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
     assert result.stdout.split() == []
 
 

@@ -225,7 +225,7 @@ def test_what_cannot_be_sent_is_refused(tmp_path):
 @pytest.mark.distributed
 def test_importing_dreamfleet_is_light():
     code = "import sys; before = set(sys.modules); import dreamfleet; print(*(set(sys.modules) - before))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert {name for name in result.stdout.split() if "typing" not in name} <= {"dreamfleet", "collections.abc"}
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         dreamfleet.trian  # noqa: B018

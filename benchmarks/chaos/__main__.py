@@ -36,6 +36,9 @@ KILL_WEIGHT = 3  # kills are what the times are asked of
 BAD_OBSERVATIONS = ("raise", "nan", "shape", "dtype", "leak")
 LIMITS_S = {"env": 3.0, "logger": 3.0, "replay": 5.0, "agent": 30.0}  # recovery times, on a machine without other work
 
+PACE_S = 0.02  # of a step on hosts: an agent that only draws actions would fill the replay, which is to hold them all
+AGENTS = {"dreamer": {}, "random": {"agent": "dreamfleet.agent.random:RandomAgent"}}
+
 Times = dict[str, list[float]]
 FaultTable = dict[str, Callable[[], float]]
 
@@ -140,10 +143,13 @@ def run_half(root: Path, is_remote: bool, seconds: float, rng: np.random.Generat
             faults.unmount(root)
 
 
-def run_hosts(root: Path, seconds: float, rng: np.random.Generator, every_s: float, times: Times) -> Verdict:
+def run_hosts(
+    root: Path, seconds: float, rng: np.random.Generator, every_s: float, times: Times, options: dict[str, str]
+) -> Verdict:
     """A fleet over hosts from its start to its end; returns what was wrong in the end."""
     root.mkdir(parents=True)
-    with Hosts(HOSTS) as hosts, HostFleet(root, hosts) as fleet:
+    with Hosts(HOSTS) as hosts, HostFleet(root, hosts, options) as fleet:
+        fleet.control.pace_s = PACE_S
         fleet.wait_training()
         Injector(fleet, rng, every_s, times, make_host_faults(fleet, rng)).run(seconds)
         fleet.wait_training(200)
@@ -183,6 +189,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the choice of faults and moments")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between faults, on average")
     parser.add_argument("--hosts", action="store_true", help="spread the fleet over network namespaces (needs root)")
+    parser.add_argument("--agent", choices=tuple(AGENTS), default="dreamer", help="random: nothing is compiled (hosts)")
     args = parser.parse_args()
     if args.hosts:
         try:
@@ -194,7 +201,7 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
         if args.hosts:
-            verdicts.append(run_hosts(root / "hosts", 60 * args.minutes, rng, args.every, times))
+            verdicts.append(run_hosts(root / "hosts", 60 * args.minutes, rng, args.every, times, AGENTS[args.agent]))
         else:
             for name, is_remote in (("local", False), ("tcp", True)):
                 verdicts.append(run_half(root / name, is_remote, 30 * args.minutes, rng, args.every, times))

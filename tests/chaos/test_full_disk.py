@@ -17,7 +17,7 @@ from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.replay.role import ReplayRole
-from tests.fleet import eventually, make_args, make_factories, read_jsonl
+from tests.fleet import DEADLINE_S, eventually, make_args, make_factories, read_jsonl
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def test_replay_waits_for_space_and_says_so(tmp_path):
         adding.start()
         eventually(lambda: [wait for wait in lifecycle.waits() if "free some space" in wait["what"]], "a wait")
         assert not replies, "nothing is acknowledged that is not committed"
-    adding.join(20.0)
+    adding.join(DEADLINE_S)
     assert replies[0].meta["inserts"] == 3
     role.close()
 
@@ -72,7 +72,7 @@ def test_a_replay_that_waits_for_space_can_be_stopped(tmp_path):
         adding.start()
         eventually(lambda: [wait for wait in lifecycle.waits() if "disk:" in wait["what"]], "a wait")
         lifecycle.request_stop()
-        adding.join(20.0)
+        adding.join(DEADLINE_S)
     assert "was not taken" in str(errors[0])
     lifecycle.reset()
     role.close()

@@ -18,6 +18,7 @@ from dreamfleet.errors import ConfigError
 from dreamfleet.launch.trained import load_run, make_trained_agent
 from dreamfleet.results.artefact import NAMES, write_artefact
 from dreamfleet.results.load_policy import load
+from tests.fleet import DEADLINE_S
 
 STEPS = 12
 
@@ -102,7 +103,7 @@ def test_the_same_actions_without_dreamfleet(name, exported, bare_site, recorded
     np.savez(tmp_path / "recorded.npz", **arrays)
     code = f"import sys; sys.path.append({str(bare_site)!r})\n" + STRANGER
     command = [sys.executable, "-I", "-S", "-c", code, str(exported / name), str(tmp_path / "recorded.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert not [module for module in result["modules"] if module.startswith("dreamfleet")]

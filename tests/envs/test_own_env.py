@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dreamfleet.envs.checker import check_env
-from tests.fleet import read_inserts, read_jsonl
+from tests.fleet import DEADLINE_S, read_inserts, read_jsonl
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,7 +30,7 @@ class Fragile(Room):
 
 def run(*words: object, directory: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "dreamfleet", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=directory)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=directory)
 
 
 def train(directory: Path, task: str, logdir: Path, *options: object) -> subprocess.CompletedProcess:

@@ -9,9 +9,9 @@ import pytest
 
 from dreamfleet.envs import check_task
 from dreamfleet.errors import ConfigError
-from tests.fleet import read_inserts
+from tests.fleet import DEADLINE_S, read_inserts
 
-pytestmark = [pytest.mark.distributed, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.distributed
 
 TASKS = (
     "dummy_image",
@@ -28,7 +28,6 @@ TASKS = (
 )
 # Nothing in the first two is left to chance; Crafter's creatures depend on where objects are in memory.
 WITHOUT_SEED = ("atari100k_breakout", "minigrid_Empty-5x5-v0", "crafter_reward")
-DEADLINE_S = 280
 
 
 def run(*words: object, directory: Path) -> subprocess.CompletedProcess:

@@ -5,7 +5,6 @@ import itertools
 import tracemalloc
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ MAX_BYTES = 1 << 20
 MEMORY_BYTES = 64 << 20
 
 
-@pytest.mark.timeout(600)
 def test_messages_only_ever_raise_bad_request(share):
     refused = tried = 0
     tracemalloc.start()
@@ -37,7 +35,6 @@ def test_messages_only_ever_raise_bad_request(share):
     assert peak < MEMORY_BYTES
 
 
-@pytest.mark.timeout(600)
 def test_envelopes_only_ever_raise_bad_request(share):
     for frames in itertools.islice(frame_cases(seed_of("wire"), ["act", "save"]), int(share * CASES)):
         with contextlib.suppress(BadRequest):
@@ -46,7 +43,6 @@ def test_envelopes_only_ever_raise_bad_request(share):
             wire.decode_payload(frames, MAX_BYTES, start)
 
 
-@pytest.mark.timeout(600)
 def test_portal_bodies_only_ever_raise_bad_request(share):
     rng = np.random.default_rng(seed_of("portal"))
     body = bytearray(b"".join(guard.packlib.pack({"a": np.arange(5), "b": "text", "c": [b"1", None]})))
@@ -58,7 +54,6 @@ def test_portal_bodies_only_ever_raise_bad_request(share):
             guard.read_tree(memoryview(bytes(changed[: rng.integers(8, len(body) + 1)])))
 
 
-@pytest.mark.timeout(600)
 def test_checkpoint_parts_only_ever_raise_checkpoint_error(share, tmp_path):
     """The checksum is given as that of the damaged file, as somebody who means harm would."""
     path = tmp_path / "part.bin"

@@ -11,13 +11,13 @@ from dreamfleet import rpc
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.roles import protocol
 from dreamfleet.testing import CountingAgent, CountingEnv
-from tests.fleet import RunningFleet, count_rebuilds, eventually, make_args, running_fleet
+from tests.fleet import DEADLINE_S, RunningFleet, count_rebuilds, eventually, make_args, running_fleet
 from tests.fuzz.hostile import seed_of
 from tests.fuzz.wrong_messages import Message, Peer, make_wrong, send
 
 MESSAGES = {"auto": 45_000, "zmq": 45_000, "portal": 10_000}  # 100,000 in all; a portal client is slow
 BURST = 10  # of each method at a time
-WAIT_S = 60.0
+WAIT_S = DEADLINE_S
 MEMORY_BYTES = 48 << 20  # what a role may take in addition: a kilobyte that every message leaves behind is no less
 PORTS = {"actor": "agent", "replay": "replay", "logger": "logger"}  # the role whose process it is in
 

@@ -11,7 +11,7 @@ import zmq
 from dreamfleet import rpc
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.testing import CountingAgent, CountingEnv
-from tests.fleet import count_rebuilds, make_args, running_fleet
+from tests.fleet import DEADLINE_S, count_rebuilds, make_args, running_fleet
 from tests.fuzz.hostile import (
     LOCAL_GREETING,
     connect_raw,
@@ -34,7 +34,7 @@ METHODS = {
     "replay": ["add_batch", "sample_batch_train", "sample_batch_report", "sample_batch_eval", "update", "save"],
     "logger": ["add", "tran", "save"],
 }
-WAIT_S = 30.0
+WAIT_S = DEADLINE_S
 
 
 def memory_of(fleet, role: str) -> int:
@@ -73,7 +73,6 @@ def test_ports_of_a_fleet(kind, share, tmp_path):
     assert count_rebuilds(tmp_path / "run") == 0, "an environment got an action that was not its own"
 
 
-@pytest.mark.timeout(600)
 def test_a_portal_port(share, caplog):
     addr = rpc.resolve_addr("ipc:{auto}", "portal")
     server = rpc.make_server(addr, "server", transport="portal")
@@ -91,7 +90,6 @@ def test_a_portal_port(share, caplog):
     assert len(lines) < 20, "a peer that keeps misbehaving does not fill the log"
 
 
-@pytest.mark.timeout(600)
 def test_strangers_show_up_once(share, tmp_path, caplog):
     """Peers with another key, or none: no answer, one line."""
     for name in ("run.key", "other.key"):

@@ -10,6 +10,7 @@ import pytest
 
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RoleSpec
+from tests.fleet import DEADLINE_S
 
 
 class Journal:
@@ -71,7 +72,7 @@ def nothing_left(tmp_path, monkeypatch):
     monkeypatch.setenv("DREAMFLEET_TEST", str(tmp_path))
     yield
     found = [process for process in psutil.process_iter() if has_mark(process, str(tmp_path))]
-    _, left = psutil.wait_procs(found, timeout=5)
+    _, left = psutil.wait_procs(found, timeout=60)
     for process in left:
         process.kill()
     assert not left
@@ -91,7 +92,7 @@ def fleet(tmp_path):
     fleet.close()
 
 
-def is_gone_within(pid: int, timeout_s: float = 20.0) -> bool:
+def is_gone_within(pid: int, timeout_s: float = DEADLINE_S) -> bool:
     """Whether a process, which need not be a child, ends in time."""
     try:
         fd = os.pidfd_open(pid)

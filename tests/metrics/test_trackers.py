@@ -12,6 +12,7 @@ import pytest
 
 from dreamfleet.metrics import make_writers
 from dreamfleet.metrics.tracker import CAPACITY, Tracker
+from tests.fleet import DEADLINE_S
 
 # What the libraries themselves cause.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,7 +32,7 @@ SUMMARIES = [
 ]
 
 
-CLOSE_S = 200.0  # libraries are slow to import on a busy machine
+CLOSE_S = DEADLINE_S  # libraries are slow to import on a busy machine
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +113,9 @@ def test_wandb_goes_on_with_the_run(tmp_path):
 def test_wandb_gets_the_last_metrics_of_a_fleet(tmp_path):
     words = ("--preset", "debug", "random", "--task", "dummy_image", "--steps", "300", "--run.log_every", "100")
     command = [sys.executable, "-m", "dreamfleet", "train", *words, "--logger.outputs", "wandb", "tensorboard"]
-    result = subprocess.run([*command, "--logdir", tmp_path / "run"], capture_output=True, text=True, timeout=200)
+    result = subprocess.run(
+        [*command, "--logdir", tmp_path / "run"], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "[logger] wandb: offline; send it with: wandb sync" in result.stdout
     (path,) = tmp_path.glob("run/wandb/offline-run-*/run-*.wandb")

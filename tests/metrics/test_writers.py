@@ -14,6 +14,7 @@ from dreamfleet.errors import ConfigError
 from dreamfleet.metrics import JsonlWriter, ScoreWriter, make_writers
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
 from dreamfleet.options import load_options
+from tests.fleet import DEADLINE_S
 
 
 def refuse_constant(name):
@@ -167,5 +168,7 @@ def test_missing_package_names_the_extra(tmp_path, monkeypatch, name, package):
 def test_importing_metrics_is_light():
     heavy = ("tensorboardX", "wandb", "mlflow", "rich", "jax", "PIL")
     script = f"import sys, dreamfleet.metrics; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    )
     assert result.stdout.strip() == "[]"

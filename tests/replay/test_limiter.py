@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from dreamfleet import lifecycle
 from dreamfleet.replay import Limiter
+from tests.fleet import DEADLINE_S
 
-PATIENCE_S = 30.0
+PATIENCE_S = DEADLINE_S
 
 
 class Store:

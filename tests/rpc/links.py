@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dreamfleet import rpc
 
-WAIT_S = 20.0  # what must happen happens much sooner; a test that needs this long has failed
+WAIT_S = 120.0  # what must happen happens much sooner; a test that needs this long has failed
 
 
 def wait_until(condition):
