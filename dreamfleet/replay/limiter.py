@@ -95,9 +95,13 @@ class Limiter:
             self._changed.notify_all()
 
     def set_samples(self, samples: int) -> None:
-        """Takes the learner's word for how much it has trained, after it was restarted."""
+        """Takes the learner's word for how much it has trained, after it was restarted.
+
+        Not for more than was counted here or the inserts ask for: it would wait for the environments without end.
+        """
         with self._changed:
-            self.samples = samples
+            most = self._per_insert * max(0, self.inserts - self._min_size) + self._tolerance
+            self.samples = min(samples, max(self.samples, int(most))) if self._is_limited else samples
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ def _change(rng: np.random.Generator, tree: dict) -> None:
 def _spoil(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     """The array with another data type, shape or number of rows."""
     kind = rng.integers(6)
-    if kind == 0:
+    if kind == 0 and array.dtype.kind in "biuf":
         with np.errstate(all="ignore"):
             return array.astype(_pick(rng, DTYPES))
     if kind == 1:

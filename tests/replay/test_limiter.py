@@ -279,6 +279,16 @@ def test_a_wait_is_declared():
     assert not any("environments" in wait["what"] for wait in lifecycle.waits())
 
 
+def test_a_learner_that_claims_too_much_does_not_stop_the_training():
+    limiter = Limiter(lambda: 1000, train_ratio=8.0, batch_size=4, batch_length=8, length=9, inserts=1000, samples=900)
+    limiter.set_samples(2**40)
+    assert limiter.samples < 1000
+    limiter.inserted(20)
+    assert limiter.may_sample(4)
+    limiter.set_samples(500)
+    assert limiter.samples == 500, "less is the word of a learner that went back to a checkpoint"
+
+
 def test_waits_end_at_their_timeout():
     store = Store(num_envs=1, length=9)
     limiter = make_limiter(store)
