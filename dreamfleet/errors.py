@@ -9,6 +9,7 @@ DreamfleetError
 │   ├── NoSpace          its disk is full; the same rows can be added once there is space again
 │   └── NeedsRows        a stream looked at rows where it had references to them; it gets rows instead
 ├── CheckpointError      a checkpoint cannot be written or read
+│   └── NotSaved         the last checkpoint of a run could not be written; ends the run
 ├── NonFiniteLoss        a loss became NaN or infinite; ends the run
 ├── RunFailed            a role spent its restart budget; carries the first cause
 │   └── RunRefused       a role could not start with its settings, as its ConfigError says
@@ -78,6 +79,12 @@ class NeedsRows(ReplayError):
 
 class CheckpointError(DreamfleetError):
     """A checkpoint that cannot be written or read."""
+
+
+class NotSaved(CheckpointError):
+    """The last checkpoint of a run could not be written; says why, and which is the newest."""
+
+    is_fatal = True
 
 
 class NonFiniteLoss(DreamfleetError):

@@ -36,6 +36,11 @@ class Checkpoint:
     def parts(self) -> list[str]:
         return sorted(self.manifest["parts"])
 
+    @property
+    def missing(self) -> list[str]:
+        """Parts of roles that were away when it was saved."""
+        return self.manifest.get("missing", [])
+
     def read(self, part: str) -> Any:
         """The tree that was written as this part, checked."""
         if part not in self.manifest["parts"]:

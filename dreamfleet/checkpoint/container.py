@@ -44,6 +44,11 @@ def write_tree(path: Path, tree: object) -> tuple[int, int]:
     return output.size, output.crc
 
 
+def check_tree(tree: object) -> None:
+    """Raises a CheckpointError if the tree holds what cannot be written."""
+    _Packer().pack(tree, "", 0)
+
+
 def read_tree(path: Path, size: int, crc: int) -> Any:
     """Reads a tree back, after which the file is known to have the size and CRC-32 it was written with."""
     with path.open("rb") as file:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +17,20 @@ from dreamfleet.errors import CheckpointError
 class Draft:
     """Parts in a hidden directory that gets its name at the commit: a checkpoint is there as a whole or not at all.
 
-    If anything fails, the draft is removed and older checkpoints stay as they are.
+    If anything fails for the process that started it, the draft is removed; one that joined only takes its part back.
+    Older checkpoints stay as they are.
     """
 
-    def __init__(self, root: Path, name: str, keep: int):
+    def __init__(self, root: Path, name: str, keep: int, is_joined: bool = False):
         self.name = name
         self.path = root / f"{retention.DRAFT}{name}"
         self._root = root
         self._keep = keep
+        self._is_joined = is_joined
 
     def write(self, part: str, tree: object) -> None:
         """Adds a part: a tree of arrays, numbers, str, bytes, None in dicts, lists and tuples."""
-        with self._abort_on_error():
+        with self._abort_on_error(part):
             path = part_path(self.path, part)
             if path.stem == Path(MANIFEST).stem:
                 raise CheckpointError(f"{part!r} cannot name a checkpoint part: the manifest has that name")
@@ -39,13 +41,26 @@ class Draft:
                 with files.create(_note(path)) as file:
                     file.write(json.dumps({"size": size, "crc32": crc}).encode())
 
-    def commit(self, manifest: dict, best_score: float | None = None) -> Checkpoint:
+    def rename(self, step: int) -> None:
+        """Makes it the checkpoint of another step: the one that the replay says its part is of."""
+        name = retention.make_name(step, retention.parse_name(self.name)[0])
+        with self._abort_on_error(), files.writing(self.path):
+            path = self._root / f"{retention.DRAFT}{name}"
+            self.path.rename(path)
+            self.name, self.path = name, path
+
+    def commit(
+        self, manifest: dict, best_score: float | None = None, parts: Collection[str] | None = None
+    ) -> Checkpoint:
         """Makes the draft a checkpoint, and removes old ones: the newest `keep` and the one of the best score stay.
 
-        `manifest` may hold anything that JSON can; `format, step, time, parts, score` in it are replaced.
+        `manifest` may hold anything that JSON can; `format, step, time, parts, score` in it are replaced. With `parts`
+        it is made of these, whatever else is being written to it by somebody who is late.
         """
         final = self._root / self.name
         with self._abort_on_error(), files.writing(self.path):
+            if parts is not None:
+                self._drop_others(parts)
             document = {
                 **json.loads(json.dumps(manifest, default=_to_python)),
                 "format": FORMAT,
@@ -69,6 +84,11 @@ class Draft:
         """Removes the draft; does nothing if it is gone or committed."""
         retention.discard(self.path)
 
+    def _drop_others(self, parts: Collection[str]) -> None:
+        for path in self.path.glob("*.bin"):
+            if path.stem not in parts:
+                _remove_part(path)
+
     def _collect_parts(self) -> dict[str, dict]:
         parts = {}
         for path in sorted(self.path.glob("*.bin")):
@@ -79,12 +99,21 @@ class Draft:
         return parts
 
     @contextlib.contextmanager
-    def _abort_on_error(self) -> Iterator[None]:
+    def _abort_on_error(self, part: str = "") -> Iterator[None]:
         try:
             yield
         except BaseException:
-            self.abort()
+            if not self._is_joined:
+                self.abort()
+            elif part:
+                with contextlib.suppress(OSError, CheckpointError):
+                    _remove_part(part_path(self.path, part))
             raise
+
+
+def _remove_part(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _note(path).unlink(missing_ok=True)
 
 
 def _note(path: Path) -> Path:

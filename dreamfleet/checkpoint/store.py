@@ -35,19 +35,20 @@ class Checkpoints:
     def open_draft(self, name: str) -> Draft:
         """Joins a draft that another process started, to add a part."""
         retention.parse_name(name)
-        draft = Draft(self._root, name, self._keep)
+        draft = Draft(self._root, name, self._keep, is_joined=True)
         if not draft.path.is_dir():
             raise CheckpointError(f"there is no draft {draft.path}; it was committed or removed, save again")
         return draft
 
-    def add_part(self, name: str, part: str, tree: object, is_elsewhere: bool = False) -> None:
+    def add_part(self, name: str, part: str, tree: object, is_elsewhere: bool = False, step: int | None = None) -> None:
         """Adds a part to a draft that another process started.
 
-        A role that runs elsewhere cannot reach the draft: it keeps its part in a checkpoint of its own, of that name.
+        A role that runs elsewhere cannot reach the draft: it keeps its part in a checkpoint of its own, of that name,
+        or of the step that the whole checkpoint is going to be named after if this is the part that says it.
         """
-        retention.parse_name(name)
-        draft = Draft(self._root, name, self._keep)
-        if is_elsewhere and not draft.path.is_dir():
+        number, _ = retention.parse_name(name)
+        if is_elsewhere and not Draft(self._root, name, self._keep).path.is_dir():
+            draft = Draft(self._root, name if step is None else retention.make_name(step, number), self._keep)
             with files.writing(self._root):
                 draft.path.mkdir(0o755, parents=True)
             draft.write(part, tree)
@@ -55,15 +56,24 @@ class Checkpoints:
         else:
             self.open_draft(name).write(part, tree)
 
-    def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
+    def latest(self, part: str = "", is_deep: bool = True) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a damaged one is passed over with a warning.
+
+        With a `part`, the newest that has it: one may lack the part of a role that was away when it was saved. Without
+        `is_deep` the checksums, which take long, are not looked at.
+        """
         with files.reading(self._root):
             names = retention.list_names(self._root)
         for name in names:
             try:
-                return _open(self._root / name)
+                checkpoint = _open(self._root / name, is_deep)
             except CheckpointError as error:
                 log.warning("checkpoint %s is skipped for the one before it: %s", name, error)
+                continue
+            if not part or part in checkpoint.parts:
+                return checkpoint
+            if part in checkpoint.missing:
+                log.warning("checkpoint %s has no part of the %s, which was away when it was saved", name, part)
         return None
 
     @staticmethod
@@ -81,7 +91,7 @@ class Checkpoints:
         return checkpoint
 
 
-def _open(path: Path) -> Checkpoint:
+def _open(path: Path, is_deep: bool = True) -> Checkpoint:
     checkpoint = Checkpoint(path)
-    checkpoint.verify()
+    checkpoint.verify(is_deep)
     return checkpoint

@@ -82,6 +82,10 @@ class RunOptions:
     save_every: float = option(
         900.0, "seconds between checkpoints; 0 saves only at the end", at_least=0, can_change=True
     )
+    stop_grace: float = option(
+        120.0, "seconds for the last update and checkpoint after a stop, before the agent is killed",
+        above=0, can_change=True,
+    )  # fmt: skip
     leg: int = option(
         0, "serial mode: checkpoint and restart every this many steps, so that resuming is exact; 0 never",
         at_least=0, can_change=True,

@@ -112,8 +112,8 @@ class LoggerRole:
 
     def restore(self, checkpoints: Checkpoints) -> None:
         """Continues the counts of the newest checkpoint, if there is one."""
-        checkpoint = checkpoints.latest()
-        if checkpoint is None or "logger" not in checkpoint.parts:
+        checkpoint = checkpoints.latest("logger")
+        if checkpoint is None:
             return
         state = checkpoint.read("logger")
         self._progress.episodes = state["episodes"]

@@ -10,8 +10,8 @@ sample_batch_*  learner -> replay  -> rows or references        SampleRequest ->
 update          learner -> replay  stepid, new values ->                                     sent again
 add             learner -> logger  metrics ->                   RunPosition ->               sent again
 add             others -> logger   metrics ->                                                dropped
-save            learner -> replay  SaveRequest -> ReplayCounts                               fails: no checkpoint
-save            learner -> logger  SaveRequest -> LoggerCounts                               fails: no checkpoint
+save            learner -> replay  SaveRequest -> ReplayCounts                               fails: part is missing
+save            learner -> logger  SaveRequest -> LoggerCounts                               fails: part is missing
 
 A peer that sends no metadata, as a plain portal program, is served with the defaults below.
 """

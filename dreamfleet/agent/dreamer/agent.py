@@ -21,7 +21,14 @@ from dreamfleet.agent.contract import Batch, PolicyProgram
 from dreamfleet.agent.dreamer import acting, devices, exporting, learning, reporting
 from dreamfleet.agent.dreamer.guard import check_finite
 from dreamfleet.agent.dreamer.model import Model
-from dreamfleet.agent.dreamer.names import count_parameters, named_leaves, pick_leaves, replace_leaves
+from dreamfleet.agent.dreamer.names import (
+    count_parameters,
+    few,
+    find_unmatched,
+    named_leaves,
+    pick_leaves,
+    replace_leaves,
+)
 from dreamfleet.agent.dreamer.spaces import NOT_OBSERVED, action_fields
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import AgentOptions
@@ -121,6 +128,11 @@ class Dreamer:
         """Takes over what was saved, on whatever devices; with a regex only the names that it is found in."""
         values = pick_leaves(data, self._named(), regex)
         log.info("loaded %d of %d arrays", len(values), len(self._named()))
+        missing, unused = find_unmatched(data, self._named(), regex) if regex is not None else ([], [])
+        if missing:
+            log.warning("the checkpoint lacks %d arrays, which stay as initialised: %s", len(missing), few(missing))
+        if unused:
+            log.warning("%d arrays of the checkpoint are not used: %s", len(unused), few(unused))
         state = replace_leaves({"model": self._model, "learning": self._learning}, values)
         state = jax.device_put(jax.tree.map(np.asarray, state), self._placement.params(state))
         self._model, self._learning, self._pending = state["model"], state["learning"], None

@@ -28,14 +28,25 @@ def pick_leaves(saved: Mapping[str, Any], wanted: Mapping[str, Any], regex: str 
     names = [name for name in wanted if regex is None or (name in saved and re.search(regex, name))]
     missing = [name for name in names if name not in saved]
     if missing:
-        raise CheckpointError(f"the checkpoint has no {_few(missing)}; it is from another agent or model size")
+        raise CheckpointError(f"the checkpoint has no {few(missing)}; it is from another agent or model size")
     if not names:
-        raise CheckpointError(f"no parameter of the checkpoint matches {regex!r}; it has {_few(sorted(saved))}")
+        raise CheckpointError(f"no parameter of the checkpoint matches {regex!r}; it has {few(sorted(saved))}")
     changed = [name for name in names if np.shape(saved[name]) != np.shape(wanted[name])]
     if changed:
         shapes = [f"{name} {np.shape(saved[name])} instead of {np.shape(wanted[name])}" for name in changed]
-        raise CheckpointError(f"the checkpoint has other shapes: {_few(shapes)}; choose other parameters by regex")
+        raise CheckpointError(f"the checkpoint has other shapes: {few(shapes)}; choose other parameters by regex")
     return {name: saved[name] for name in names}
+
+
+def find_unmatched(saved: Mapping[str, Any], wanted: Mapping[str, Any], regex: str) -> tuple[list[str], list[str]]:
+    """The names, among those that the regex is found in, that the checkpoint lacks, and those that only it has."""
+    missing = [name for name in wanted if name not in saved and re.search(regex, name)]
+    return missing, [name for name in saved if name not in wanted and re.search(regex, name)]
+
+
+def few(names: list[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def count_parameters(tree: Any) -> dict[str, int]:
@@ -52,7 +63,3 @@ def _name(entry: Any) -> str:
         if hasattr(entry, attribute):
             return str(getattr(entry, attribute))
     raise TypeError(entry)
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

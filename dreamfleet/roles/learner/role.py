@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
-from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import DeadlineExceeded, DreamfleetError
+from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
+from dreamfleet.errors import CheckpointError, ConfigError, DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
@@ -25,6 +25,7 @@ log = logging.getLogger("dreamfleet.learner")
 
 PROGRESS_EVERY_S = 1.0
 LOGGER_PATIENCE_S = 1.0
+PART_SHARE = 0.25  # of the time that a stop may take, for replay and logger to add their parts to the last checkpoint
 
 
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
@@ -61,7 +62,8 @@ class Learner:
         self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
         # Peers that only know the documented methods cannot add to a checkpoint.
         has_own_peers = options.transport != "portal" or options.portal_meta
-        self._saver = CheckpointSaver(self._checkpoints, {"replay": replay, "logger": logger} if has_own_peers else {})
+        peers = {"replay": replay, "logger": logger} if has_own_peers else {}
+        self._saver = CheckpointSaver(self._checkpoints, peers, PART_SHARE * options.stop_grace)
         self._carry = agent.init_train(options.batch_size)
         self._report_streams: dict[str, Iterator[Batch]] = {}
         self._metrics = Aggregator()
@@ -84,22 +86,49 @@ class Learner:
 
     def restore(self) -> None:
         """Continues from the run's newest checkpoint, else starts from `from_checkpoint` if one is named."""
-        options = self._options
-        if checkpoint := self._checkpoints.latest():
+        if checkpoint := self._checkpoints.latest("agent"):
+            self._resume(checkpoint)
+            return
+        if self._options.from_checkpoint:
+            self._initialise()
+        self._check_state()
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        try:
             self._agent.load(checkpoint.read("agent"))
-            self.updates = checkpoint.manifest["updates"]
-            self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
-            log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
-        elif options.from_checkpoint:
-            checkpoint = self._checkpoints.load(options.from_checkpoint)
-            self._agent.load(checkpoint.read("agent"), regex=options.from_checkpoint_regex)
-            log.info("initialized from %s, parameters %s", checkpoint.path, options.from_checkpoint_regex)
+        except CheckpointError as error:
+            reason = f"holds {checkpoint.name}, which does not fit the agent ({error})"
+            remedy = "use the agent that it was saved by, or another logdir"
+            raise ConfigError("logdir", self._options.logdir, reason, remedy) from error
+        self.updates = checkpoint.manifest["updates"]
+        self.counts = ReplayCounts.from_data(checkpoint.manifest["counts"])  # until the replay says better
+        self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
+        log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
+
+    def _initialise(self) -> None:
+        """Takes parameters from a checkpoint of another run; refuses one that the agent cannot take any from."""
+        path, regex = self._options.from_checkpoint, self._options.from_checkpoint_regex
+        try:
+            checkpoint = self._checkpoints.load(path)
+            self._agent.load(checkpoint.read("agent"), regex=regex)
+        except Exception as error:  # whatever an agent raises at what it cannot load
+            is_ours = isinstance(error, DreamfleetError)
+            if not is_ours:
+                log.warning("%s.load() raised", type(self._agent).__name__, exc_info=True)
+            reason = f"cannot be loaded by {type(self._agent).__name__} with run.from_checkpoint_regex={regex!r}"
+            what = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            remedy = "name a checkpoint of the same agent, and choose parameters that both have"
+            raise ConfigError("run.from_checkpoint", path, f"{reason} ({what})", remedy) from error
+        log.info("initialized from %s, parameters %s", checkpoint.path, regex)
+
+    def is_complete(self) -> bool:
+        """Whether the run has reached its steps or its duration."""
+        options = self._options
+        return 0 < options.steps <= self.step or 0 < options.duration <= self.elapsed_s
 
     def is_over(self) -> bool:
-        """Whether the run has reached its steps or its duration, or was asked to stop."""
-        options = self._options
-        is_complete = 0 < options.steps <= self.step or 0 < options.duration <= self.elapsed_s
-        return is_complete or lifecycle.stopping()
+        """Whether the run is complete, or was asked to stop."""
+        return self.is_complete() or lifecycle.stopping()
 
     def observe(self, counts: ReplayCounts) -> None:
         """Takes the replay's counts, and tells the logger where the run stands once a second."""
@@ -160,14 +189,28 @@ class Learner:
 
     def save(self) -> None:
         """Starts a checkpoint of the whole run."""
-        manifest = {"updates": self.updates, "elapsed_s": self.elapsed_s, "counts": self.counts.to_meta()}
-        self._saver.save(self.step, self._agent.save(), manifest)
+        self._saver.save(self._agent.save, self._manifest(), self.counts)
 
     def finish(self) -> None:
         """The last metrics and the last checkpoint of this life."""
         self.log()
-        self.save()
-        self._saver.wait()
+        self._saver.finish(self._agent.save, self._manifest(), self.counts)
+
+    def _manifest(self) -> dict:
+        return {"updates": self.updates, "elapsed_s": self.elapsed_s}
+
+    def _check_state(self) -> None:
+        """Refuses, before anything is learned, an agent whose state cannot be written."""
+        try:
+            state = self._agent.save()
+        except Exception as error:  # perhaps it can only later
+            log.warning("agent.save() raised %s: %s; it is tried again", type(error).__name__, error, exc_info=True)
+            return
+        try:
+            check_tree(state)
+        except CheckpointError as error:
+            remedy = "let save() return a tree of arrays, numbers, str, bytes and None"
+            raise ConfigError("agent", type(self._agent).__name__, f"cannot be saved ({error})", remedy) from None
 
     def _source(self, mode: str, prefetch: int, updates: int | None = None) -> Iterator[Batch]:
         return remote_batches(

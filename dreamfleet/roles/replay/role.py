@@ -72,6 +72,7 @@ class ReplayRole:
         self._space_every_s = space_every_s
         self._duplicates = 0
         self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
+        self._moment = threading.Lock()  # held while rows are there that are not counted
         self._file = CountsFile(Path(options.logdir) / "replay" / "counts")
         kept = self._file.read()
         self._mark = BatchMark(kept.actor, kept.sequence)  # the last batch that was committed
@@ -93,8 +94,8 @@ class ReplayRole:
 
     def restore(self, checkpoints: Checkpoints) -> None:
         """Takes the replays' contents from the newest checkpoint, if there is one."""
-        checkpoint = checkpoints.latest()
-        if checkpoint is None or "replay" not in checkpoint.parts:
+        checkpoint = checkpoints.latest("replay")
+        if checkpoint is None:
             return
         state = checkpoint.read("replay")
         is_truncated = {name: buffer.load(state[name]) for name, buffer in self._own.items()}
@@ -124,10 +125,7 @@ class ReplayRole:
         if "train" in masks and not self.limiter.wait_insert():
             raise Closed("the replay stops; the batch was not taken")
         for name, mask in masks.items():
-            count = int(mask.sum()) if name == "train" else 0
-            self._insert(name, rows.select(mask), make_note(self.limiter.inserts + count, mark))
-            self._mark = self._marks[name] = mark
-            self.limiter.inserted(count)
+            self._insert(name, rows.select(mask), mark)
         self._write_counts()
         return rpc.Reply({}, self.counts().to_meta())
 
@@ -158,9 +156,12 @@ class ReplayRole:
 
     def save(self, data: Any, _: dict) -> dict:
         """Adds the replays' contents to a checkpoint draft; returns the counts they stand for."""
-        request, counts = SaveRequest.from_data(data), self.counts()
-        state = {name: buffer.replay.save() for name, buffer in self._own.items()} | {"inserts": counts.inserts}
-        Checkpoints(self._logdir, self._keep).add_part(request.name, "replay", state, self._is_joined)
+        request = SaveRequest.from_data(data)
+        with self._moment:
+            counts = self.counts()
+            state = {name: buffer.replay.save() for name, buffer in self._own.items()} | {"inserts": counts.inserts}
+        checkpoints = Checkpoints(self._logdir, self._keep)
+        checkpoints.add_part(request.name, "replay", state, self._is_joined, step=counts.inserts)
         return counts.to_data()
 
     def counts(self) -> ReplayCounts:
@@ -177,11 +178,16 @@ class ReplayRole:
             buffer.close()
         self._file.close()
 
-    def _insert(self, name: str, rows: EnvRows, note: bytes) -> None:
-        """Adds rows to a replay; while the disk is full, everybody waits for somebody to free some space."""
+    def _insert(self, name: str, rows: EnvRows, mark: BatchMark) -> None:
+        """Adds rows and counts them; while the disk is full, everybody waits for somebody to free some space."""
+        count = len(rows.env_ids) if name == "train" else 0
         while True:
             try:
-                return self._own[name].insert(rows, note)
+                with self._moment:
+                    self._own[name].insert(rows, make_note(self.limiter.inserts + count, mark))
+                    self._mark = self._marks[name] = mark
+                    self.limiter.inserted(count)
+                return
             except NoSpace as error:
                 log.warning("disk full, waiting for space: %s", error)
                 with lifecycle.waiting(f"disk: {error}"):
