@@ -13,16 +13,17 @@ from typing import Any
 
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.background import BackgroundRun
+from dreamfleet.launch.history import check_start
 from dreamfleet.launch.modules import check_modules
+from dreamfleet.launch.outcome import FAILED
 from dreamfleet.launch.run import run_options
 from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.metrics.progress import Progress, read_progress
 from dreamfleet.metrics.reading import Series, make_series, read_series
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options import Options, check_options, check_resume, load_options
+from dreamfleet.options import Options, check_options, load_options
 
-STOP_S = 90.0  # for an orderly stop, with its checkpoint
-KILL_S = 10.0  # for the end after it took too long
+STOP_MARGIN_S = 60.0  # for a stop, beyond what the agent gets: the other roles, and the logger's services
 REFRESH_S = 1.0
 
 
@@ -45,7 +46,7 @@ def train(
     settings = load_options({**options, **named}, [preset] if isinstance(preset, str) else preset)
     check_options(settings)
     check_modules(settings, *(key for key in ("agent", "task", "logger.outputs") if key not in made))
-    check_resume(settings)
+    check_start(settings)
     return Run(settings, made.get("task"), made.get("agent"))
 
 
@@ -60,7 +61,8 @@ class Run:
         self.logdir = Path(options.logdir)
         log_file = self.logdir / "logs" / "launcher.log"
         try:
-            self._background = BackgroundRun(log_file, run_options, options, task, agent)
+            stop_s = options.run.stop_grace + STOP_MARGIN_S
+            self._background = BackgroundRun(log_file, stop_s, run_options, options, task, agent)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             reason = f"cannot be sent to other processes ({error})"
             remedy = "create what cannot be pickled inside of it instead of using it from outside"
@@ -77,10 +79,11 @@ class Run:
         status = self.status()
         return f"<Run {status['state']} step {status['step']:,} in {self.logdir}>"
 
-    def wait(self, timeout_s: float | None = None, show: bool = True) -> bool:
-        """Waits for the end of the run and shows meanwhile how it does; returns whether it is over.
+    def wait(self, timeout_s: float | None = None, show: bool = True) -> str | None:
+        """Waits for the end of the run and shows meanwhile how it does.
 
-        Raises what ended the run, with the first cause, if it failed. An interrupt ends the wait, not the run.
+        Returns whether it is "complete" or "stopped", or None if it is not over yet. Raises what ended the run, with
+        the first cause, if it failed. An interrupt ends the wait, not the run.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         with Terminal(self.options.run.steps) if show else contextlib.nullcontext() as terminal:
@@ -88,20 +91,18 @@ class Run:
                 if terminal:
                     terminal.update(read_progress(self.logdir), self._fleet_status())
                 if time.monotonic() >= deadline:
-                    return False
+                    return None
         self._forget()
         if self._background.error:
             raise self._background.error
-        return True
+        return self._background.outcome.state
 
     def stop(self) -> None:
         """Ends the run with a checkpoint, and waits for that; what does not end in time is killed."""
         background = self._background
         background.request_stop()
-        if not background.wait(STOP_S):
-            background.request_stop()
-            if not background.wait(KILL_S):
-                background.kill()
+        if not background.wait(background.stop_s):
+            background.kill()
         self._forget()
 
     def status(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class Run:
     def _fleet_status(self) -> dict[str, Any]:
         background = self._background
         if background.wait(0.0):
-            state = "failed" if background.error else "done"
+            state = FAILED if background.error else background.outcome.state
         else:
             state = "running" if self.options.run.mode == "serial" else "starting"
         with contextlib.suppress(OSError, ValueError):  # there is none yet

@@ -1,9 +1,11 @@
 """The command `dreamfleet`: runs a subcommand and turns errors into one line and an exit code.
 
-Exit codes: 0 success, 1 the run failed, 2 invalid usage or configuration, 130 interrupted with Ctrl-C.
+Exit codes: 0 success or a complete run, 1 the run failed, 2 invalid usage or configuration, and 128 + the number of the
+signal that stopped it: 129 SIGHUP, 130 SIGINT (Ctrl-C), 141 SIGPIPE (the reader of a pipe is gone), 143 SIGTERM.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -50,6 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     os.umask(os.umask(0o077) | 0o002)  # nobody else may write to what a run writes, whatever the user's own mask is
+    code = _run(argv)
+    try:
+        sys.stdout.flush()
+    except OSError:  # nobody reads it; Python would complain at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _run(argv: list[str]) -> int:
     try:
         return _dispatch(argv)
     except (ConfigError, RunRefused) as error:
@@ -57,8 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DreamfleetError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
         return 130
+    except BrokenPipeError:
+        return 141
     except SystemExit as exit:  # argparse, after it printed help or an error
         return exit.code if isinstance(exit.code, int) else 1
 
@@ -79,6 +92,7 @@ def _dispatch(argv: list[str]) -> int:
             module.add_arguments(command)
             argv = _with_dashes(argv, module.FLAGS)
     args, words = parser.parse_known_args(argv)
+    args.argv = argv
     if module is None:
         parser.error(f"{argv[0]!r} comes before the command; write dreamfleet COMMAND {argv[0]} ...")
     return module.run(args, words)
@@ -92,5 +106,10 @@ def _with_dashes(argv: list[str], flags: Iterable[str]) -> list[str]:
 
 
 def _fail(error: DreamfleetError, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    _say(f"error: {error}")
     return code
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal is gone
+        print(text, file=sys.stderr, flush=True)

@@ -12,6 +12,8 @@ from ruamel.yaml import YAML
 
 from dreamfleet.cli import COMMANDS, main
 from dreamfleet.errors import CheckpointError, ConfigError, RunFailed, RunRefused
+from dreamfleet.launch.outcome import Outcome
+from dreamfleet.metrics.progress import Progress, write_progress
 from dreamfleet.options import Options, flatten, load_options, save_options
 from tests.fleet import DEADLINE_S
 
@@ -41,10 +43,20 @@ def free_addr():
 def launched(monkeypatch):
     """Records what would be launched: these tests are about what comes before and after."""
     calls = []
-    monkeypatch.setattr("dreamfleet.launch.run.run_options", calls.append)
-    record_role = lambda kind, config, **kwargs: calls.append((kind, config, kwargs))  # noqa: E731
-    monkeypatch.setattr("dreamfleet.launch.run.run_role", record_role)
+
+    def record(*call: object, **kwargs: object) -> Outcome:
+        calls.append((*call, kwargs) if kwargs else call[0])
+        return Outcome("complete")
+
+    monkeypatch.setattr("dreamfleet.launch.run.run_options", record)
+    monkeypatch.setattr("dreamfleet.launch.run.run_role", record)
     return calls
+
+
+def take_a_step(config: Options) -> None:
+    """Leaves what a run does that has got as far as a step."""
+    save_options(config)
+    write_progress(config.logdir, Progress(step=1))
 
 
 @pytest.fixture
@@ -100,21 +112,46 @@ def test_train_says_and_starts(capsys, launched, logdir):
     assert main(argv) == 0
     (config,) = launched
     assert (config.logdir, config.run.envs) == (logdir, 3)
-    summary = capsys.readouterr().out
-    assert summary.count("\n") == 1 and summary.startswith("new run: ")
+    summary, last = capsys.readouterr().out.splitlines()
+    assert summary.startswith("new run: ") and last == "complete: step 0 | no checkpoint"
     for part in ("dummy_vector", "dreamfleet.agent.dreamer:Dreamer", "3 train, 1 eval", logdir):
         assert part in summary
-    save_options(config)  # as a run that has started does
+    take_a_step(config)
     assert main([*argv, "--steps", "50"]) == 0
     assert capsys.readouterr().out.startswith("resuming: ")
 
 
 def test_resuming_with_other_settings_is_refused(refusal, logdir):
     config = load_options({"logdir": logdir, "task": "dummy_vector"})
-    save_options(config)
+    take_a_step(config)
     words = ("--task", "dummy_vector", "--logdir", logdir, "--batch_size", "8")
     assert "(batch_size: 16 -> 8); set these back" in refusal("train", *words)
     assert load_options(YAML(typ="safe").load(Path(logdir, "config.yaml"))) == config
+
+
+def test_a_run_without_steps_does_not_bind_its_directory(launched, logdir):
+    save_options(load_options({"logdir": logdir, "batch_size": 4}))
+    assert main(["train", "--task", "dummy_vector", "--logdir", logdir, "--batch_size", "8"]) == 0
+    assert launched[0].batch_size == 8
+
+
+@pytest.mark.parametrize(("reason", "code"), [("SIGHUP", 129), ("SIGINT", 130), ("SIGPIPE", 141), ("SIGTERM", 143)])
+def test_a_stopped_run_says_how_to_resume_and_no_other_seed_starts(reason, code, capsys, monkeypatch, tmp_path):
+    started = []
+
+    def stop(config):
+        started.append(config.seed)
+        return Outcome("stopped", reason)
+
+    monkeypatch.setattr("dreamfleet.launch.run.run_options", stop)
+    assert main(["train", "--task", "dummy_vector", "--seeds", "3", "4", "--steps", "100"]) == code
+    assert started == [3]
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(
+        rf"stopped by {reason}: step 0/100 \| no checkpoint \| resume with: python -m dreamfleet train "
+        rf"--task dummy_vector --seeds 3 4 --steps 100 --logdir {tmp_path}/home/logdir/\S+",
+        last,
+    ), last
 
 
 def test_several_seeds(launched, logdir):
@@ -123,7 +160,7 @@ def test_several_seeds(launched, logdir):
 
 
 def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
-    save_options(load_options({"logdir": f"{logdir}/seed_2", "seed": 2, "batch_size": 4}))
+    take_a_step(load_options({"logdir": f"{logdir}/seed_2", "seed": 2, "batch_size": 4}))
     assert "batch_size: 4 -> 16" in refusal("train", "--task", "dummy_vector", "--logdir", logdir, "--seeds", "0", "2")
 
 

@@ -100,7 +100,7 @@ def test_script_with_its_own_environment(start, tmp_path, is_file):
     output = (tmp_path / "output").read_text()
     assert process.returncode == 0, output
     assert output.count("main\n") == 1
-    (scores,) = re.findall(r"scores (\d+) done True", output)
+    (scores,) = re.findall(r"scores (\d+) complete True", output)
     assert int(scores) > 5
     assert re.search(r"step \d+/300", output), "progress is shown while it waits"
 
@@ -128,7 +128,7 @@ def test_the_run_ends_in_order_with_the_script(start, tmp_path, number):
     process.wait(DEADLINE_S)
     wait_gone(pids)
     checkpoint = Checkpoints(logdir).latest()
-    assert checkpoint and checkpoint.manifest["replay"]["inserts"] >= 100
+    assert checkpoint and checkpoint.step == checkpoint.manifest["replay"]["inserts"] >= 100
     assert ("stopping" in (tmp_path / "output").read_text()) == (number == signal.SIGINT)
 
 
@@ -145,7 +145,7 @@ def test_stop_and_resume(tmp_path):
         pids = pids_of_roles(tmp_path)
         assert "Run running step" in repr(run) or "Run starting step" in repr(run)
     wait_gone(pids)
-    assert run.wait() and run.status()["state"] == "done"
+    assert run.wait() == "stopped" == run.status()["state"]
     stopped_at = run.status()["step"]
     assert stopped_at >= 200 and Checkpoints(tmp_path).latest()
     assert (run.metrics()["train/laziness"].value == 1).all()

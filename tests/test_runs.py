@@ -4,6 +4,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import elements
 import psutil
 import pytest
 
-from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from tests.fleet import DEADLINE_S, eventually, read_inserts
 
 pytestmark = pytest.mark.distributed
@@ -97,25 +98,43 @@ def test_run_to_the_end_and_again(start, tmp_path):
     assert elements.Config.load(logdir / "config.yaml").run.steps == 400
     assert Checkpoints(logdir).latest() is not None
     status = json.loads((logdir / "status.json").read_text())
-    assert status["state"] == "done" and not pids_of_roles(logdir)
+    assert status["state"] == "complete" and not pids_of_roles(logdir)
     again = start("train", *SMALL, "--steps", 800, "--logdir", logdir)
     output = finish(again)
     assert again.returncode == 0 and "resum" in output, output
     assert read_inserts(logdir) >= 800
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_signals_checkpoint_and_stop(start, tmp_path, number, code):
-    process = start("train", *SMALL, "--logdir", tmp_path, "--run.save_every", 0)
+def check_counts(checkpoint: Checkpoint) -> None:
+    """All counts of a checkpoint are those of one moment."""
+    inserts = checkpoint.read("replay")["inserts"]
+    counts, replay = checkpoint.manifest["counts"], checkpoint.manifest["replay"]
+    assert checkpoint.step == counts["inserts"] == replay["inserts"] == inserts
+    assert checkpoint.read("replay")["train"]["committed"] == inserts
+
+
+@pytest.mark.parametrize("mode", ["parallel", "serial"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_checkpoint_and_stop(start, tmp_path, mode, number, code):
+    words = ["train", *SMALL, "--logdir", tmp_path, "--run.save_every", 0, "--run.mode", mode]
+    process = start(*words)
     wait_step(tmp_path, 200, process)
-    pids = pids_of_roles(tmp_path)
+    pids = pids_of_roles(tmp_path) if mode == "parallel" else []
     assert Checkpoints(tmp_path).latest() is None
     process.send_signal(number)
     output = finish(process)
     assert process.returncode == code, output
     checkpoint = Checkpoints(tmp_path).latest()
-    assert checkpoint and checkpoint.manifest["replay"]["inserts"] >= 200
+    assert checkpoint and checkpoint.step >= 200
+    check_counts(checkpoint)
+    last = output.splitlines()[-1]
+    assert last.startswith(
+        f"stopped by {number.name}: step {checkpoint.step:,} | checkpoint {checkpoint.name} | resume"
+    )
+    assert last.endswith(f"resume with: python -m dreamfleet {shlex.join(map(str, words))}")
     wait_gone(pids)
+    if mode == "parallel":
+        assert json.loads((tmp_path / "status.json").read_text())["state"] == "stopped"
 
 
 def test_killed_launcher_leaves_no_orphan(start, tmp_path):

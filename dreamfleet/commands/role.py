@@ -55,8 +55,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     _set_key(args, options)
     from dreamfleet.launch.run import run_role
 
-    run_role(args.kind, options, index=args.index or 0, is_eval=args.eval)
-    return 0
+    return run_role(args.kind, options, index=args.index or 0, is_eval=args.eval).exit_code
 
 
 def _check_numbers(args: argparse.Namespace) -> None:

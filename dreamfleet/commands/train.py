@@ -1,13 +1,15 @@
 """`dreamfleet train`: builds and checks the options, then starts or resumes the run."""
 
 import argparse
+import shlex
+import sys
+from pathlib import Path
 
 from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import (
     Options,
     change_options,
     check_options,
-    check_resume,
     format_options,
     load_options,
     option_help,
@@ -21,7 +23,8 @@ examples:
   dreamfleet train --preset cartpole debug --run.envs 8 --run.agent_process False
   dreamfleet train --preset cartpole --seeds 0 1 2
 
-Run the same command with the same --logdir to resume.
+Run the same command with the same --logdir to resume. Ctrl-C, SIGTERM and SIGHUP save a checkpoint and stop.
+Exit codes: 0 complete, 1 failed, 2 refused, 128 + the number of a signal that stopped the run.
 Options are set with --KEY VALUE or --KEY=VALUE and override the presets."""
 
 
@@ -54,8 +57,10 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     if args.dry_run:
         print("---\n".join(map(format_options, runs)), end="")
         return 0
+    command = _resume_command(args.argv, options.logdir)
     for options, is_resumed in zip(runs, resumed, strict=True):
-        _train(options, is_resumed)
+        if code := _train(options, is_resumed, command):
+            return code
     return 0
 
 
@@ -65,16 +70,47 @@ def _with_seed(options: Options, seed: int) -> Options:
 
 def _check(options: Options) -> bool:
     """Raises ConfigError for invalid options; returns whether the log directory holds a run to resume."""
+    from dreamfleet.launch.history import check_start
+
     check_options(options)
     check_modules(options, "agent", "task", "logger.outputs")
-    return check_resume(options)
+    return check_start(options)
 
 
-def _train(options: Options, is_resumed: bool) -> None:
+def _train(options: Options, is_resumed: bool, command: str) -> int:
+    """Runs to the end, whose kind is said by the last line and by the exit code that is returned."""
+    from dreamfleet.launch.history import find_checkpoint
     from dreamfleet.launch.run import run_options
 
     print(_summary(options, is_resumed), flush=True)
-    run_options(options)
+    outcome = run_options(options)
+    checkpoint = find_checkpoint(options.logdir)
+    step = f"step {checkpoint.step if checkpoint else 0:,}" + (f"/{options.run.steps:,}" if options.run.steps else "")
+    saved = f"checkpoint {checkpoint.name}" if checkpoint else "no checkpoint"
+    if outcome.state == "stopped":
+        _say(f"stopped by {outcome.stop_reason}: {step} | {saved} | resume with: {command}")
+    elif outcome.is_old:
+        _say(f"complete already: {step} | {saved} | raise --steps or --duration to go on")
+    else:
+        _say(f"complete: {step} | {saved}")
+    return outcome.exit_code
+
+
+def _say(text: str) -> None:
+    """Prints to whichever of the two outputs is still there."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            print(text, file=stream, flush=True)
+            return
+        except OSError:
+            continue
+
+
+def _resume_command(argv: list[str], logdir: str) -> str:
+    """What the user typed, with the log directory that it chose if none was named."""
+    program = "dreamfleet" if Path(sys.argv[0]).stem == "dreamfleet" else "python -m dreamfleet"
+    is_named = any(word.partition("=")[0] == "--logdir" for word in argv)
+    return f"{program} {shlex.join(argv if is_named else [*argv, '--logdir', logdir])}"
 
 
 def _summary(options: Options, is_resumed: bool) -> str:

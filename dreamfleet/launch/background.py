@@ -18,24 +18,29 @@ from pathlib import Path
 import cloudpickle
 
 from dreamfleet.errors import DreamfleetError, RunFailed
+from dreamfleet.launch.outcome import STOPPED, Outcome
 from dreamfleet.launch.supervise.lifeline import MAX_PACKET, MAX_TEXT, make_pair, receive_order, send_order
 from dreamfleet.launch.supervise.process import PACKAGE_ROOT
 from dreamfleet.launch.supervise.role_record import describe_exit
 
 EXIT_S = 10.0  # from the end of the run to the end of the launcher's process
-ORPHAN_S = 120.0  # for the run to stop in order after the script is gone
 
 
 class BackgroundRun:
-    """The script's side: `call(*args)` is made in the launcher's process, and is a run from its start to its end."""
+    """The script's side: `call(*args)` is made in the launcher's process, and is a run from its start to its end.
 
-    def __init__(self, log_file: Path, call: object, *args: object):
+    A stop in order takes at most `stop_s`.
+    """
+
+    def __init__(self, log_file: Path, stop_s: float, call: object, *args: object):
         self.error: BaseException | None = None  # of the run, once it is over
+        self.outcome = Outcome(STOPPED)  # of the run, once it is over without an error
+        self.stop_s = stop_s
         self.is_over = False
         self.owner = os.getpid()  # the process that may stop it; a fork of it has the same objects
         self._log_file = log_file
         self._end, child_end = make_pair()
-        order = {"script": self.owner, "path": sys.path, "cwd": str(Path.cwd())}
+        order = {"script": self.owner, "path": sys.path, "cwd": str(Path.cwd()), "stop_s": stop_s}
         try:
             with child_end:
                 send_order(self._end, order, cloudpickle.dumps((call, args)))
@@ -69,7 +74,7 @@ class BackgroundRun:
         return self.is_over
 
     def request_stop(self) -> None:
-        """Asks for an orderly stop; asked again, for an immediate one."""
+        """Asks for an orderly stop."""
         with contextlib.suppress(OSError):  # it is over
             self._end.send(b"stop")
 
@@ -92,25 +97,25 @@ class BackgroundRun:
         self._end.close()
         self.is_over = True
         if outcome:
-            self.error = pickle.loads(outcome)
+            self.error, self.outcome = pickle.loads(outcome)
         elif code:
             self.error = RunFailed(f"the launcher ended: {describe_exit(code)}\nLog file: {self._log_file}")
 
 
 def main(fd: int) -> int:
-    """Makes the call that waits in the socket, and sends back what it raised, or None."""
+    """Makes the call that waits in the socket, and sends back what it raised, or how the run ended."""
     # Before there is a run to stop in order, and after it, a stop just ends this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     end = socket.socket(fileno=fd)
     end.set_inheritable(False)
     order, payload = receive_order(end)
-    threading.Thread(target=_watch, args=(end, order["script"]), name="script", daemon=True).start()
-    error = None
+    threading.Thread(target=_watch, args=(end, order["script"], order["stop_s"]), name="script", daemon=True).start()
+    error, outcome = None, Outcome(STOPPED)
     try:
         sys.path[:] = order["path"]
         os.chdir(order["cwd"])
         call, args = pickle.loads(payload)
-        call(*args)
+        outcome = call(*args)
     except DreamfleetError as known:
         error = known
     except Exception as unknown:
@@ -118,11 +123,11 @@ def main(fd: int) -> int:
 
         error = RunFailed(f"{type(unknown).__name__}: {unknown}\n{traceback.format_exc()}"[:MAX_TEXT])
     with contextlib.suppress(OSError):  # the script is gone
-        end.send(pickle.dumps(error))
+        end.send(pickle.dumps((error, outcome)))
     return int(error is not None)
 
 
-def _watch(end: socket.socket, script: int) -> None:
+def _watch(end: socket.socket, script: int, stop_s: float) -> None:
     """Turns what the script says, and its end, into signals that the run understands."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
@@ -136,7 +141,7 @@ def _watch(end: socket.socket, script: int) -> None:
         _stop()
     print("script died: stopping", file=sys.stderr, flush=True)
     _stop()
-    threading.Event().wait(ORPHAN_S)  # cut short by the end of the process
+    threading.Event().wait(stop_s)  # cut short by the end of the process
     os.killpg(0, signal.SIGKILL)
 
 

@@ -11,7 +11,9 @@ import cloudpickle
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.launch.factories import Factories
+from dreamfleet.launch.history import describe_loss
 from dreamfleet.launch.lock import lock_logdir
+from dreamfleet.launch.outcome import Outcome
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
@@ -50,59 +52,76 @@ def combined(
     """Runs all roles to the end of the run.
 
     Returns at `steps` or `duration`, or after an orderly stop, and raises RunFailed with the first cause when a role's
-    restart budget is spent.
+    restart budget is spent, and KeyboardInterrupt after a Ctrl-C.
     """
     make = Factories(
         make_agent, make_replay_train, make_replay_eval, make_env_train, make_env_eval, make_stream, make_logger
     )
-    run_parallel(make, read_args(args))
+    options = read_args(args)
+    with lock_logdir(options.logdir):
+        outcome = run_parallel(make, options)
+    if outcome.stop_reason == "SIGINT":
+        raise KeyboardInterrupt
 
 
-def run_parallel(make: Factories, options: RoleOptions) -> None:
-    """`combined` for whoever has the factories in one piece."""
-    with lock_logdir(options.logdir), resolved_addresses(options) as options:
-        run_fleet(fleet_specs(make, options), options, Path(options.logdir))
+def run_parallel(make: Factories, options: RoleOptions) -> Outcome:
+    """`combined` for whoever has the factories in one piece, and the lock of the log directory."""
+    with resolved_addresses(options) as options:
+        directory = Path(options.logdir)
+        return run_fleet(fleet_specs(make, options), options, directory, lambda: describe_loss(directory))
 
 
 def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args) -> None:
     """Runs all environments of a fleet whose other roles are elsewhere, until it is stopped."""
     options = read_args(args)
-    join_fleet(env_specs(make_env_train, make_env_eval, options), "envs", options)
+    outcome = join_fleet(env_specs(make_env_train, make_env_eval, options), "envs", options)
+    if outcome.stop_reason == "SIGINT":
+        raise KeyboardInterrupt
 
 
-def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> None:
+def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> Outcome:
     """Runs roles of a fleet whose other roles are elsewhere; their logs and status go below `joined/NAME`."""
     figures = RoleFigures()
 
     def find_progress(status: dict) -> Progress | None:
         return read_progress(options.logdir) if "logger" in status["roles"] else figures.progress(status)
 
-    run_fleet(specs, options, Path(options.logdir) / "joined" / name, find_progress)
+    return run_fleet(specs, options, Path(options.logdir) / "joined" / name, find_progress=find_progress)
 
 
 def run_fleet(
-    specs: list[RoleSpec], options: RoleOptions, directory: Path, find_progress: FindProgress | None = None
-) -> None:
-    """Supervises the roles and shows how they do; raises KeyboardInterrupt after a Ctrl-C.
+    specs: list[RoleSpec],
+    options: RoleOptions,
+    directory: Path,
+    describe_loss: Callable[[], str] = lambda: "steps under way are lost",
+    find_progress: FindProgress | None = None,
+) -> Outcome:
+    """Supervises the roles and shows how they do.
 
     `find_progress` makes what is shown of the status; by default it is what the logger wrote.
     """
     find_progress = find_progress or (lambda _: read_progress(options.logdir))
+
+    def show(status: dict) -> None:
+        terminal.update(find_progress(status), status)
+        if terminal.is_lost:
+            supervisor.request_stop("SIGPIPE")
+
     with Terminal(options.steps) as terminal:
         supervisor = Supervisor(
             specs,
             directory,
             heartbeat_timeout_s=options.heartbeat_timeout,
+            stop_grace_s=options.stop_grace,
             on_log=lambda role, level, text: terminal.print(f"[{role}] {text}"),
-            on_status=lambda status: terminal.update(find_progress(status), status),
+            on_status=show,
+            describe_loss=describe_loss,
         )
         try:
             with supervisor.install_signals():
-                supervisor.run()
+                return supervisor.run()
         finally:
             lifecycle.reset()  # a role in a thread may have asked this process to stop
-    if supervisor.stop_reason == "SIGINT":
-        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from dreamfleet.errors import ConfigError
 
@@ -12,9 +13,7 @@ from dreamfleet.errors import ConfigError
 @contextlib.contextmanager
 def lock_logdir(logdir: str | Path) -> Iterator[None]:
     """Holds the directory for this process; refuses if another run has it, and says which."""
-    directory = Path(logdir)
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "run.lock").open("a+") as file:
+    with _open(Path(logdir)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -26,3 +25,12 @@ def lock_logdir(logdir: str | Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield  # the lock goes with the file, also when the process is killed
+
+
+def _open(directory: Path) -> TextIO:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / "run.lock").open("a+")
+    except OSError as error:
+        reason = f"cannot be written to ({error.strerror}: {error.filename})"
+        raise ConfigError("logdir", str(directory), reason, "choose a directory that you may write to") from None

@@ -12,38 +12,38 @@ from dreamfleet import lifecycle
 from dreamfleet.errors import RunFailed, RunRefused
 from dreamfleet.launch.combined import ONE_THREAD
 from dreamfleet.launch.factories import check_replay
-from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.options import Options
 
 ROLE = "preflight"
+STOP_GRACE_S = 1.0  # it has nothing to save
 
 log = logging.getLogger("dreamfleet.preflight")
 
 
-def check_run(options: Options, task: Callable | None = None) -> None:
+def check_run(options: Options, task: Callable | None = None) -> str:
     """Prints what the replay will take; raises RunRefused if the task or the replay cannot work.
+
+    Returns what asked for a stop meanwhile, if anything.
 
     An environment that fails otherwise may do better later, which is for the supervisor of the run to find out.
     """
     run = options.run
     if run.remote_envs or run.remote_replay or run.envs == 0:
-        return  # there are no environments, or no replay, on this machine
+        return ""  # there are no environments, or no replay, on this machine
     call = (options, cloudpickle.dumps(task))
     never = RestartPolicy(restart=False)
     spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=options.seed)
-    with lock_logdir(options.logdir):
-        supervisor = Supervisor([spec], options.logdir, on_log=_show)
-        try:
-            with supervisor.install_signals():
-                supervisor.run()
-        except RunRefused:
-            raise
-        except RunFailed:
-            pass
-    if supervisor.stop_reason:
-        raise KeyboardInterrupt
+    supervisor = Supervisor([spec], options.logdir, stop_grace_s=STOP_GRACE_S, on_log=_show)
+    try:
+        with supervisor.install_signals():
+            supervisor.run()
+    except RunRefused:
+        raise
+    except RunFailed:
+        pass
+    return supervisor.stop_reason
 
 
 def _check(options: Options, task: bytes) -> None:

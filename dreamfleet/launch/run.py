@@ -3,49 +3,49 @@
 from collections.abc import Callable
 
 from dreamfleet.envs.registry import task_section
-from dreamfleet.errors import RunRefused
 from dreamfleet.launch.factories import make_factories
+from dreamfleet.launch.lock import lock_logdir
+from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome
 from dreamfleet.launch.topology import RoleSpec
-from dreamfleet.options import Options, RoleOptions, forget_options, is_saved, role_options, save_options
+from dreamfleet.options import Options, RoleOptions, role_options, save_options
 
 
-def run_options(options: Options, task: Callable | None = None, agent: Callable | None = None) -> None:
+def run_options(options: Options, task: Callable | None = None, agent: Callable | None = None) -> Outcome:
     """Trains as the options say, which it keeps in the log directory, to the end of the run.
 
     `task` makes the environments and `agent` the agent, where the options only name what cannot be imported.
     """
+    from dreamfleet.launch.history import check_start, is_complete
     from dreamfleet.launch.preflight import check_run
 
-    is_new = not is_saved(options.logdir)
-    save_options(options)
-    try:
-        check_run(options, task)
-        _run(options, task, agent)
-    except RunRefused:
-        if is_new:  # what never ran does not bind the next attempt
-            forget_options(options.logdir)
-        raise
+    with lock_logdir(options.logdir):
+        check_start(options)  # again: another run may have had the directory until now
+        if is_complete(options):
+            return Outcome(COMPLETE, is_old=True)
+        save_options(options)
+        if reason := check_run(options, task):
+            return Outcome(STOPPED, reason)
+        return _run(options, task, agent)
 
 
-def _run(options: Options, task: Callable | None, agent: Callable | None) -> None:
+def _run(options: Options, task: Callable | None, agent: Callable | None) -> Outcome:
     roles, make = _role_options(options), make_factories(options, task, agent)
     if options.run.mode == "serial":
         from dreamfleet.launch.serial import run_serial
 
-        run_serial(make, roles)
-    else:
-        from dreamfleet.launch.combined import run_parallel
+        return run_serial(make, roles)
+    from dreamfleet.launch.combined import run_parallel
 
-        run_parallel(make, roles)
+    return run_parallel(make, roles)
 
 
-def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = False) -> None:
+def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = False) -> Outcome:
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
     from dreamfleet.launch.combined import join_fleet
 
     roles = _role_options(options, is_joined=True)
     name = f"env{index}" if kind == "env" else kind
-    join_fleet(_role_specs(kind, options, roles, index, is_eval), name, roles)
+    return join_fleet(_role_specs(kind, options, roles, index, is_eval), name, roles)
 
 
 def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_eval: bool) -> list[RoleSpec]:

@@ -5,9 +5,8 @@ import dataclasses
 import functools
 import inspect
 import math
+import os
 import random
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,8 @@ import numpy as np
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.factories import Factories
-from dreamfleet.launch.lock import lock_logdir
+from dreamfleet.launch.history import describe_loss
+from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome, stop_signals
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
@@ -35,8 +35,10 @@ def serial(
     args: Args,
     on_turn: Callable[[], None] = lambda: None,
     is_asked: Callable[[], bool] = lambda: False,
-) -> None:
-    """Runs to the end of the run; `on_turn` is called between two rounds of acting and learning.
+) -> bool:
+    """Runs until the run is complete or was stopped; returns whether it is complete.
+
+    `on_turn` is called between two rounds of acting and learning.
 
     With `leg`, the run writes itself down every so many steps and goes on from nothing but that, as a resumed run does:
     both are the same to the bit. It also ends between two legs if it `is_asked` to.
@@ -44,8 +46,10 @@ def serial(
     options = read_args(args)
     make = Factories(*map(load_factory, make))
     agent = make.make_agent()
-    while not Leg(agent, make, options).run(on_turn) and not is_asked():
-        pass
+    leg = Leg(agent, make, options)
+    while not leg.run(on_turn) and not is_asked():
+        leg = Leg(agent, make, options)
+    return leg.is_complete
 
 
 class Leg:
@@ -78,6 +82,10 @@ class Leg:
         self._should_log, self._should_show = Every(options.log_every), Every(1.0)
         lifecycle.set_state("running")
 
+    @property
+    def is_complete(self) -> bool:
+        return self._learner.is_complete()
+
     def run(self, on_turn: Callable[[], None]) -> bool:
         """Acts and learns; returns whether the run is over."""
         learner, limiter = self._learner, self._replay.limiter
@@ -106,45 +114,50 @@ class Leg:
             part.close()
 
 
-def run_serial(make: Factories, options: RoleOptions) -> None:
-    """Runs in the log directory that the options name, alone, with what a user sees of it on the terminal."""
+def run_serial(make: Factories, options: RoleOptions) -> Outcome:
+    """Runs in the log directory that the options name, with what a user sees of it on the terminal.
+
+    The caller has the directory's lock.
+    """
 
     def show() -> None:
         if should_show():
             status = {"state": lifecycle.state(), "roles": {}}
             terminal.update(read_progress(options.logdir), status)
+            if terminal.is_lost and not received:
+                received.append("SIGPIPE")
+                lifecycle.request_stop()
 
     should_show = Every(1.0)
-    signals = _stop_on_signals(bool(options.leg))
-    with lock_logdir(options.logdir), Terminal(options.steps) as terminal, signals as received:
+    with Terminal(options.steps) as terminal, _stop_on_signals(options) as received:
         try:
-            serial(make, options, on_turn=show, is_asked=lambda: bool(received))
+            is_complete = serial(make, options, on_turn=show, is_asked=lambda: bool(received))
             lifecycle.raise_failure()  # of a thread, such as the one that writes checkpoints
         finally:
             lifecycle.reset()
-    if signal.SIGINT in received:
-        raise KeyboardInterrupt
+    return Outcome(COMPLETE) if is_complete else Outcome(STOPPED, *received[:1])
 
 
 @contextlib.contextmanager
-def _stop_on_signals(has_legs: bool) -> Iterator[list[int]]:
-    """Lets SIGINT and SIGTERM end the run in order, with legs only the second one; yields the signals that came."""
-    received: list[int] = []
+def _stop_on_signals(options: RoleOptions) -> Iterator[list[str]]:
+    """Lets signals end the run in order, with legs the first one at the end of its leg; yields those that came.
 
-    def handle(number: int, _: Any) -> None:
-        received.append(number)
-        if len(received) > has_legs:
+    The second Ctrl-C tells what it costs to wait no longer, and the third does not wait.
+    """
+    received: list[str] = []
+
+    def handle(name: str) -> None:
+        received.append(name)
+        if len(received) > bool(options.leg):
             lifecycle.request_stop()
+        if name == "SIGINT" and len(received) == 2:
+            # Not printed: the signal may have come in the middle of a print.
+            os.write(2, f"Ctrl-C again kills at once: {describe_loss(options.logdir)}\n".encode())
+        elif name == "SIGINT" and len(received) > 2:
+            raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    with stop_signals(handle):
         yield received
-        return
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 class DirectClient:

@@ -42,8 +42,8 @@ _CONSEQUENCES = [
 def find_phase(progress: Progress, status: dict) -> str:
     """Starting, prefilling replay buffer, compiling, training, saving, stopping, stopped, finished or failed."""
     state = status.get("state", "starting")
-    if state == "done":
-        return "stopped" if progress.step < progress.total_steps else "finished"
+    if state == "complete":
+        return "finished"
     if state == "stopping":
         return "saving" if _is_waiting(status, _SAVING) else "stopping"
     roles = status.get("roles", {})

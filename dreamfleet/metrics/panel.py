@@ -11,7 +11,13 @@ from dreamfleet.metrics.progress import Progress
 
 _CELL_WIDTH = 25
 _MAX_COLUMNS = 4
-_PHASE_STYLES = {"training": "green", "finished": "green", "failed": "bold red", "stopping": "yellow"}
+_PHASE_STYLES = {
+    "training": "green",
+    "finished": "green",
+    "stopped": "yellow",
+    "failed": "bold red",
+    "stopping": "yellow",
+}
 
 
 class Block:

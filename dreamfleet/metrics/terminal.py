@@ -5,7 +5,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +13,13 @@ from rich.text import Text
 
 from dreamfleet.metrics import panel
 from dreamfleet.metrics.progress import Progress
+
+
+class PatientConsole(Console):
+    """Leaves a broken pipe to whoever prints; rich would exit."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 class Terminal:
@@ -26,13 +33,14 @@ class Terminal:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._total_steps = total_steps
-        self._console = console or Console()
+        self._console = console or PatientConsole()
         self._every_s = every_s
         self._clock = clock
         self._live: Live | None = None
         self._due = clock()
         self._state: str | None = None
         self._pending: str | None = None  # the latest line that was not due
+        self.is_lost = False  # nobody reads the pipe any more
 
     def __enter__(self) -> "Terminal":
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -43,7 +51,7 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            with contextlib.suppress(OSError):
+            with self._surviving():
                 self._live.stop()
             self._live = None
         elif self._pending:
@@ -53,16 +61,25 @@ class Terminal:
         """Shows the latest progress and status."""
         progress = progress or Progress(total_steps=self._total_steps)
         if self._live:
-            with contextlib.suppress(OSError):
+            with self._surviving():
                 self._live.update(panel.Block(progress, status), refresh=True)
         else:
             self._update_line(progress, status)
 
     def print(self, text: str) -> None:
         """Prints lines above the block verbatim, without markup."""
-        # A terminal that is gone, or a full disk behind its file, does not end a run.
-        with contextlib.suppress(OSError):
+        with self._surviving():
             self._console.print(Text.from_ansi(text), soft_wrap=True)
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """A terminal that is gone, or a full disk behind its file, does not end a run on the spot."""
+        try:
+            yield
+        except BrokenPipeError:
+            self.is_lost = self._console.quiet = True
+        except OSError:
+            pass
 
     def _update_line(self, progress: Progress, status: dict) -> None:
         # A change of state is shown at once.

@@ -14,7 +14,6 @@ from dreamfleet.options.root import AgentOptions, Options, RoleOptions, agent_op
 from dreamfleet.options.run import RunOptions
 from dreamfleet.options.saved import (
     check_resume,
-    forget_options,
     format_options,
     is_saved,
     load_saved_options,
@@ -37,7 +36,6 @@ __all__ = [
     "check_options",
     "check_resume",
     "flatten",
-    "forget_options",
     "format_options",
     "is_saved",
     "key_file",

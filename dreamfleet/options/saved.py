@@ -40,11 +40,6 @@ def is_saved(logdir: str | Path) -> bool:
     return (Path(logdir) / FILENAME).exists()
 
 
-def forget_options(logdir: str | Path) -> None:
-    """Removes what `save_options` wrote, so that the directory can be used with any options."""
-    (Path(logdir) / FILENAME).unlink(missing_ok=True)
-
-
 def format_options(options: Options) -> str:
     """The options as YAML, in the order of their declaration, one line for each however long its value."""
     yaml = YAML()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
+from dreamfleet.launch.outcome import Outcome
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RoleSpec
 from tests.fleet import DEADLINE_S
@@ -52,8 +53,8 @@ class Fleet:
         self.supervisor = Supervisor(specs, self.logdir, on_log=self.journal, **options)
         return self.supervisor
 
-    def run(self, *specs: RoleSpec, **options) -> None:
-        self.make(*specs, **options).run()
+    def run(self, *specs: RoleSpec, **options) -> Outcome:
+        return self.make(*specs, **options).run()
 
     def open_gate(self, *_) -> None:
         os.write(self._gate_fd, b"x")

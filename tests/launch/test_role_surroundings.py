@@ -77,7 +77,7 @@ def test_status_tells_what_each_role_does(fleet):
     assert 0 <= waiter["heartbeat_age_s"] < 60
     assert waiter["waits"][0]["what"] == "a sign from replay" and waiter["waits"][0]["seconds"] >= 0.5
     last = json.loads((fleet.logdir / "status.json").read_text())
-    assert last == statuses[-1] and last["state"] == "done"
+    assert last == statuses[-1] and last["state"] == "stopped"
     for role in last["roles"].values():
         assert role["state"] == "done" and role["exit"] == "exit code 0" and role["pid"] is None
     assert statuses[0]["state"] == "starting"
@@ -139,7 +139,8 @@ def test_thread_that_does_not_stop_is_left_behind(fleet):
     leave = threading.Event()
     fleet.journal.on("other", "ready", fleet.request_stop)
     specs = [RoleSpec("main", leave.wait, is_main=True, in_thread=True), RoleSpec("other", targets.serve)]
-    fleet.run(*specs, stop_grace_s=0.2)
+    with pytest.raises(RunFailed, match=r"main failed: killed, as it did not stop within 0\.2 s"):
+        fleet.run(*specs, stop_grace_s=0.2)
     leave.set()
     assert fleet.journal.find("main", "did not stop within 0.2 s")
     assert read_status(fleet.logdir)["roles"]["main"]["state"] == "dead"

@@ -47,7 +47,7 @@ def test_role_that_fails_is_restarted(fleet, tmp_path):
     fleet.run(*specs, on_status=statuses.append)
     assert len(fleet.journal.find("other", "ValueError: failed start [01]: restarting")) == 2
     assert statuses[-1]["roles"]["other"]["restarts"] == 2
-    assert statuses[-1]["state"] == "done"
+    assert statuses[-1]["state"] == "complete"
 
 
 def test_role_that_returns_too_early_is_restarted(fleet):
@@ -185,6 +185,13 @@ def test_terminated_role_is_stopped_and_replaced(fleet):
     assert fleet.journal.find("other", "stopped")
 
 
+def test_terminated_main_role_is_replaced_and_does_not_end_the_run(fleet):
+    fleet.journal.on("main", r"ready pid=(\d+)", send(signal.SIGTERM))
+    fleet.journal.on("main", "exit code 0: restarting", fleet.request_stop)
+    assert fleet.run(RoleSpec("main", targets.serve, is_main=True, policy=SOON)).state == "stopped"
+    assert len(fleet.journal.find("main", "stopped")) >= 1
+
+
 def test_run_goes_on_without_optional_roles(fleet):
     deaths = []
     specs = [RoleSpec("main", targets.wait_at, (fleet.gate,), is_main=True)]
@@ -275,14 +282,36 @@ def test_exception_in_a_callback_ends_every_process(fleet):
 def test_role_that_ignores_its_stop_is_killed(fleet):
     fleet.journal.on("other", "ready", fleet.request_stop)
     fleet.run(
-        RoleSpec("main", targets.ignore_stop, is_main=True),
+        RoleSpec("main", targets.serve, is_main=True),
         RoleSpec("other", targets.ignore_stop),
         RoleSpec("patient", targets.ignore_stop, stop_order=1, stop_grace_s=0.8),
-        stop_grace_s=0.5,
         others_grace_s=0.5,
     )
-    for role, grace in (("main", 0.5), ("other", 0.5), ("patient", 0.8)):
+    for role, grace in (("other", 0.5), ("patient", 0.8)):
         assert fleet.journal.find(role, f"did not stop within {grace} s")
+
+
+def test_main_role_that_ignores_its_stop_fails_the_run(fleet):
+    """What it was to save at its end is not saved."""
+    statuses = []
+    fleet.journal.on("main", "ready", fleet.request_stop)
+    with pytest.raises(RunFailed, match=r"main failed: killed, as it did not stop within 0.5 s: 12 updates are lost"):
+        fleet.run(
+            RoleSpec("main", targets.ignore_stop, is_main=True),
+            stop_grace_s=0.5,
+            on_status=statuses.append,
+            describe_loss=lambda: "12 updates are lost",
+        )
+    assert statuses[-1]["state"] == "failed"
+
+
+def test_main_role_that_is_killed_at_its_stop_fails_the_run(fleet):
+    fleet.journal.on("main", "ready", fleet.request_stop)
+    fleet.journal.on(
+        "supervisor", "stopping", lambda _: send(signal.SIGKILL)(fleet.journal.find("main", "pid=(.*)")[0])
+    )
+    with pytest.raises(RunFailed, match="main failed: killed by SIGKILL"):
+        fleet.run(RoleSpec("main", targets.ignore_stop, is_main=True))
 
 
 def test_roles_stop_in_order(fleet):

@@ -59,11 +59,11 @@ def test_factories_of_main_work_and_main_is_not_run_again(start_script):
     script = start_script("complete")
     assert script.read_to_end() == 0
     assert "main|info|hello from main" in script.lines
-    assert script.lines[-1] == "returned|None"
+    assert script.lines[-1] == "returned|"
     assert (script.logdir / "runs_of_main").read_text() == f"{script.popen.pid}\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_stops_the_main_role_first(start_script, is_gone, number):
     script = start_script("stop")
     ready = script.read_until(r"main\|info\|ready pid=(\d+)", r"other\|info\|ready pid=(\d+)")
@@ -94,14 +94,19 @@ def test_signal_to_every_process_is_an_orderly_stop(start_script):
     assert stopped == ["main|info|stopped", "other|info|stopped"]
 
 
-def test_second_interrupt_kills_at_once(start_script, is_gone):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_of_a_stop_tells_its_cost_and_the_next_one_kills(start_script, is_gone, number):
     script = start_script("stubborn")
     (pids,) = script.read_until(r"descendants (\d+) (\d+) pid=(\d+)")
+    os.kill(script.popen.pid, number)
+    script.read_until(rf"supervisor\|info\|stopping: {number.name}")
+    os.kill(script.popen.pid, signal.SIGTERM)  # schedulers may repeat it, and mean no more by that
     os.kill(script.popen.pid, signal.SIGINT)
-    script.read_until(r"supervisor\|info\|stopping: SIGINT")
+    script.read_until(r"supervisor\|warning\|Ctrl-C again kills at once: nothing is saved")
+    assert script.popen.poll() is None
     os.kill(script.popen.pid, signal.SIGINT)
     assert script.read_to_end() == 0
-    assert "supervisor|warning|SIGINT while stopping: killing all roles" in script.lines
+    assert "supervisor|warning|Ctrl-C again: killing all roles" in script.lines
     assert not any("did not stop within" in line for line in script.lines)
     assert all(is_gone(int(pid)) for pid in pids.groups())
 

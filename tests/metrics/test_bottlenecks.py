@@ -27,9 +27,8 @@ def make_status(state="running", **waits):
         (BEFORE, make_status(env0="actor.act"), "running"),
         (AFTER, make_status("stopping"), "stopping"),
         (AFTER, make_status("stopping", agent="checkpoint: writing"), "saving"),
-        (AFTER, make_status("done"), "finished"),
-        (Progress(updates=7, step=5, total_steps=5), make_status("done"), "finished"),
-        (Progress(updates=7, step=4, total_steps=5), make_status("done"), "stopped"),
+        (AFTER, make_status("complete"), "finished"),
+        (AFTER, make_status("stopped"), "stopped"),
         (AFTER, make_status("failed"), "failed"),
     ],
 )

@@ -21,7 +21,7 @@ def test_counting_agent_finds_nothing_wrong(tmp_path, transport, carry_kind):
     args = make_args(tmp_path, transport=transport, steps=STEPS[transport])
     with running_fleet(args, functools.partial(CountingAgent, carry_kind)) as fleet:
         fleet.join()
-        assert fleet.status()["state"] == "done"
+        assert fleet.status()["state"] == "complete"
     assert count_rebuilds(tmp_path) == 0
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint is not None

@@ -97,6 +97,7 @@ class Fleet:
         """Asks a role to return."""
         role.set_state("stopping")
         if role.life:
+            role.life.is_asked = True
             role.life.handle.stop()
 
     def kill(self, role: RoleRecord, reason: str) -> None:
@@ -104,6 +105,12 @@ class Fleet:
         if role.life and not role.life.kill_reason:
             role.life.kill_reason = f"killed by the supervisor: {reason}"
             role.life.handle.kill()
+
+    def fail(self, role: RoleRecord, what: str) -> None:
+        """Makes the run one that failed, because of a role that did not do what it had to."""
+        if not self.fatal:
+            self.fatal = Cause(role.spec.name, what, "", time.monotonic())
+            self._causes.append(self.fatal)
 
     def end(self) -> None:
         """Kills and reaps all remaining processes."""
@@ -158,7 +165,8 @@ class Fleet:
             return
         has_returned, cause = role.on_exit(code)
         life.handle.close()
-        if has_returned and (role.spec.is_main or self.state == "stopping"):
+        # A main role that was asked to stop alone, as by a signal to its process, has not come to the run's end.
+        if has_returned and (self.state == "stopping" or (role.spec.is_main and not life.is_asked)):
             role.life = None
             role.set_state("done")
             self.is_complete |= role.spec.is_main
@@ -176,7 +184,8 @@ class Fleet:
         if (overdue := message.get("overdue")) and role.life and not role.life.kill_reason:
             role.hangs += 1
             self.kill(role, overdue)
-        if message.get("is_terminated") and role.state != "stopping":
+        # Whoever terminates all processes at once has told the supervisor too, which stops them in order.
+        if message.get("is_terminated") and "stopping" not in (role.state, self.state):
             self._on_log(role.spec.name, "warning", "received SIGTERM: stopping")
             self.stop(role)
 
@@ -190,7 +199,7 @@ class Fleet:
         role.set_state("restarting" if verdict is Verdict.RESTART else "dead")
         is_last = all(other.state in ("dead", "done") for other in self.roles)
         # While stopping, only the main role matters: the stop was to end with its checkpoint.
-        is_fatal = role.spec.is_main and cause.traceback if is_stopping else verdict is Verdict.GIVE_UP or is_last
+        is_fatal = role.spec.is_main if is_stopping else verdict is Verdict.GIVE_UP or is_last
         if is_fatal and not self.fatal:
             self.fatal = cause
         what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "continuing without it"

@@ -46,6 +46,7 @@ class Incarnation:
     outcome: dict | None = None
     exit_by: float | None = None
     kill_reason: str = ""
+    is_asked: bool = False  # to stop
 
 
 @dataclass(eq=False)

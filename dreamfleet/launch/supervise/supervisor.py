@@ -4,8 +4,6 @@ import contextlib
 import itertools
 import logging
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,11 +11,13 @@ from pathlib import Path
 import cloudpickle
 
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
+from dreamfleet.launch.outcome import COMPLETE, FAILED, STOPPED, Outcome, stop_signals
 from dreamfleet.launch.supervise.fleet import Fleet
 from dreamfleet.launch.supervise.role_record import EXIT_GRACE_S, RoleRecord
 from dreamfleet.launch.topology import RoleSpec
 
-OTHERS_GRACE_S = 5.0  # for roles beside the main one to stop
+STOP_GRACE_S = 120.0  # for the main role to stop, with its checkpoint
+OTHERS_GRACE_S = 5.0  # for the others
 
 log = logging.getLogger("dreamfleet.launch")
 
@@ -26,7 +26,8 @@ class Supervisor:
     """Runs the roles until the main one returns, a stop is requested, or one of them fails for good.
 
     `on_log(role, level, text)` gets what the roles log and what happens to them; `on_status` the contents of
-    `status.json`, every second. Both are called in the thread of `run`.
+    `status.json`, every second. Both are called in the thread of `run`. `describe_loss` says what is lost if the roles
+    are killed while they stop.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class Supervisor:
         logdir: Path | str,
         *,
         heartbeat_timeout_s: float = 60.0,
-        stop_grace_s: float = 30.0,
+        stop_grace_s: float = STOP_GRACE_S,
         others_grace_s: float = OTHERS_GRACE_S,
         exit_grace_s: float = EXIT_GRACE_S,
         on_log: Callable[[str, str, str], None] | None = None,
         on_status: Callable[[dict], None] | None = None,
+        describe_loss: Callable[[], str] = lambda: "nothing is saved",
     ):
         names = [spec.name for spec in specs]
         assert len(set(names)) == len(names) and all(re.fullmatch(r"[\w.-]+", name) for name in names), names
@@ -51,53 +53,44 @@ class Supervisor:
         self._stop_grace_s, self._others_grace_s = stop_grace_s, others_grace_s
         self._on_log = on_log or _log
         self._on_status = on_status
-        self._requests: list[str] = []
+        self._describe_loss = describe_loss
+        self._interrupts = 0  # by Ctrl-C
         self._fleet: Fleet | None = None
-
-    @property
-    def stop_reason(self) -> str | None:
-        """The reason of the first stop that was requested, if any."""
-        return self._requests[0] if self._requests else None
+        self.stop_reason = ""  # of the first request to stop
 
     def request_stop(self, reason: str) -> None:
-        """Asks for an orderly stop, or while stopping for an immediate one; safe in threads and signal handlers."""
-        self._requests.append(reason)
+        """Asks for an orderly stop, once; safe in threads and signal handlers."""
+        self.stop_reason = self.stop_reason or reason
         if self._fleet:
             self._fleet.wake()
 
-    @contextlib.contextmanager
-    def install_signals(self) -> Iterator[None]:
-        """Lets SIGINT and SIGTERM request a stop inside the block; does nothing outside the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+    def install_signals(self) -> contextlib.AbstractContextManager[None]:
+        """Lets SIGINT, SIGTERM and SIGHUP request a stop inside the block; does nothing outside the main thread."""
 
-        def handle(number: int, _) -> None:
-            self.request_stop(signal.Signals(number).name)
+        def handle(name: str) -> None:
+            # Schedulers may repeat the others; only somebody at a keyboard means more by it.
+            self._interrupts += name == "SIGINT"
+            self.request_stop(name)
 
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler or signal.SIG_DFL)
+        return stop_signals(handle)
 
-    def run(self) -> None:
-        """Runs the fleet; returns when it is complete or was stopped, and raises RunFailed with the first cause.
+    def run(self) -> Outcome:
+        """Runs the fleet until it is complete or was stopped, and raises RunFailed with the first cause.
 
         It is a RunRefused if a role could not start with its settings.
         """
         (self._logdir / "logs").mkdir(parents=True, exist_ok=True)
         fleet = Fleet(self._roles, self._logdir, self._heartbeat_timeout_s, self._on_log, self._on_status)
         self._fleet = fleet
-        end_state = "failed"
+        end_state = FAILED
         try:
             for role in fleet.roles:
                 fleet.start(role)
-            while not (self._requests or fleet.is_complete or fleet.fatal):
+            while not (self.stop_reason or fleet.is_complete or fleet.fatal):
                 fleet.step()
+            is_complete = fleet.is_complete
             self._shut_down(fleet)
-            end_state = "failed" if fleet.fatal else "done"
+            end_state = FAILED if fleet.fatal else COMPLETE if is_complete else STOPPED
         finally:
             fleet.end()
             fleet.close()
@@ -105,10 +98,11 @@ class Supervisor:
             fleet.publish()
         if fleet.fatal:
             raise (RunRefused if fleet.fatal.is_refusal else RunFailed)(fleet.explain())
+        return Outcome(end_state, self.stop_reason if end_state == STOPPED else "")
 
     def _shut_down(self, fleet: Fleet) -> None:
         """Stops the main role, which may need the others for its checkpoint, and then the others."""
-        answered = len(self._requests)
+        interrupts, is_warned = self._interrupts, False
         reason = "a role failed" if fleet.fatal else "run finished" if fleet.is_complete else self.stop_reason
         self._on_log("supervisor", "info", f"stopping: {reason}")
         fleet.state = "stopping"
@@ -122,13 +116,18 @@ class Supervisor:
             deadline = time.monotonic() + grace_s
             while any(role.life for role in group) and time.monotonic() < deadline:
                 fleet.step(deadline)
-                if len(self._requests) > answered:
-                    self._on_log("supervisor", "warning", f"{self._requests[-1]} while stopping: killing all roles")
+                if self._interrupts > interrupts + 1:
+                    self._on_log("supervisor", "warning", "Ctrl-C again: killing all roles")
                     return
+                if self._interrupts > interrupts and not is_warned:
+                    is_warned = True
+                    self._on_log("supervisor", "warning", f"Ctrl-C again kills at once: {self._describe_loss()}")
             for role in group:
                 if role.life:
                     self._on_log(role.spec.name, "warning", f"did not stop within {grace_s:g} s: killing it")
                     fleet.kill(role, f"did not stop within {grace_s:g} s")
+                    if role.spec.is_main:
+                        fleet.fail(role, f"killed, as it did not stop within {grace_s:g} s: {self._describe_loss()}")
 
     def _group_by_stop_order(self, roles: list[RoleRecord]) -> Iterator[tuple[float, list[RoleRecord]]]:
         """The roles that are stopped together, and how long they get."""

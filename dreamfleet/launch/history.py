@@ -1,0 +1,58 @@
+"""What earlier lives of a run left in its log directory, and what that means for the next one."""
+
+import contextlib
+from pathlib import Path
+
+from dreamfleet.checkpoint import Checkpoint, Checkpoints
+from dreamfleet.errors import CheckpointError
+from dreamfleet.metrics.progress import read_progress
+from dreamfleet.options import Options, check_resume
+from dreamfleet.roles.replay.counts import CountsFile
+
+
+def find_checkpoint(logdir: str | Path) -> Checkpoint | None:
+    """The newest checkpoint of the agent, without a look at its checksums."""
+    with contextlib.suppress(CheckpointError):
+        return Checkpoints(logdir).latest("agent", is_deep=False)
+    return None
+
+
+def check_start(options: Options) -> bool:
+    """Whether a run is resumed; raises ConfigError if the log directory holds one of other options.
+
+    A run that never got as far as a step, such as one that failed to start, does not bind the next one.
+    """
+    return has_steps(options.logdir) and check_resume(options)
+
+
+def has_steps(logdir: str | Path) -> bool:
+    """Whether a run in the directory has committed steps, as far as this machine knows."""
+    progress = read_progress(logdir)
+    return bool(progress and progress.step) or _committed(logdir) > 0 or find_checkpoint(logdir) is not None
+
+
+def is_complete(options: Options) -> bool:
+    """Whether there is a checkpoint of the end of the run."""
+    steps, duration_s, checkpoint = options.run.steps, options.run.duration, find_checkpoint(options.logdir)
+    if checkpoint is None:
+        return False
+    return 0 < steps <= checkpoint.step or 0 < duration_s <= checkpoint.manifest["elapsed_s"]
+
+
+def describe_loss(logdir: str | Path) -> str:
+    """What a kill costs that does not wait for a checkpoint."""
+    checkpoint, progress = find_checkpoint(logdir), read_progress(logdir)
+    saved = checkpoint.manifest["updates"] if checkpoint else 0
+    updates = f"{max(0, progress.updates - saved):,} updates" if progress else "updates"
+    return f"the {updates} since {f'checkpoint {checkpoint.name}' if checkpoint else 'the start'} are lost"
+
+
+def _committed(logdir: str | Path) -> int:
+    path = Path(logdir) / "replay" / "counts"
+    if not path.exists():
+        return 0
+    file = CountsFile(path)
+    try:
+        return file.read().inserts
+    finally:
+        file.close()

@@ -1,0 +1,43 @@
+"""How a run ends: the signals that ask it to stop, and what became of it."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"  # the last `state` in `status.json`
+
+
+class Outcome(NamedTuple):
+    """The end of a run that did not fail: it is complete, or something asked it to stop."""
+
+    state: str
+    stop_reason: str = ""  # such as SIGTERM
+    is_old: bool = False  # it was complete before it was started
+
+    @property
+    def exit_code(self) -> int:
+        """0, or what a shell reports of a process that a signal ended."""
+        number = getattr(signal, self.stop_reason, None) if self.state == STOPPED else None
+        return 128 + number if isinstance(number, signal.Signals) else 0
+
+
+@contextlib.contextmanager
+def stop_signals(handle: Callable[[str], None]) -> Iterator[None]:
+    """Calls `handle(name)` for each signal that asks to stop; does nothing outside the main thread.
+
+    A hang-up that is ignored, as under nohup, stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    numbers = [number for number in STOP_SIGNALS if not (number == signal.SIGHUP and is_ignored)]
+    previous = {number: signal.signal(number, lambda n, _: handle(signal.Signals(n).name)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
