@@ -135,7 +135,7 @@ def run_serial(make: Factories, options: RoleOptions) -> Outcome:
             lifecycle.raise_failure()  # of a thread, such as the one that writes checkpoints
         finally:
             lifecycle.reset()
-    return Outcome(COMPLETE) if is_complete else Outcome(STOPPED, *received[:1])
+    return Outcome(COMPLETE) if is_complete else Outcome(STOPPED, received[0] if received else "")
 
 
 @contextlib.contextmanager
