@@ -261,7 +261,7 @@ def test_role_joins_with_addresses_and_key(launched, logdir, tmp_path):
 def test_ipv6_addresses_are_accepted(host, launched, logdir, tmp_path):
     (tmp_path / "run.key").write_text("secret")
     argv = ["role", "envs", "--addr-actor", f"{host}:5000", f"--addr-logger={host}:5002", "--key", "run.key"]
-    assert main([*argv, "--logdir", logdir, "--index", "16"]) == 0
+    assert main([*argv, "--task", "dummy_vector", "--logdir", logdir, "--index", "16"]) == 0
     ((_, config, kwargs),) = launched
     assert (config.run.actor_addr, config.run.logger_addr) == (f"{host}:5000", f"{host}:5002")
     assert kwargs["index"] == 16, "where the numbers of this worker's environments begin"

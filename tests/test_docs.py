@@ -85,7 +85,7 @@ def test_every_metric_of_a_fleet_is_documented(tmp_path):
     )
     assert str(tmp_path) in code
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
-    assert result.returncode == 0 and "<Run done step 5" in result.stdout, result.stdout + result.stderr
+    assert result.returncode == 0 and "<Run complete step 5" in result.stdout, result.stdout + result.stderr
     keys = {key for line in read_jsonl(tmp_path / "metrics.jsonl") for key in line} - {"time"}
     assert {"frames", "actor/batch", "eval_episode/score", "report/reward"} <= keys
     assert not find_undocumented(keys - {"train/reward", "report/reward", "eval/reward"})
