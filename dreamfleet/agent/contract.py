@@ -53,6 +53,16 @@ class SlotAgent(Protocol):
     def policy_slots(self, slots: np.ndarray, is_new: np.ndarray, obs: Batch, mode: str) -> tuple[Batch, Batch]: ...
 
 
+@runtime_checkable
+class GrowingSlotAgent(SlotAgent, Protocol):
+    """Can get more slots between two calls; without this, environments beyond the first number are refused.
+
+    The carries of the slots so far are kept. The scratch slot is again the one behind the last.
+    """
+
+    def grow_slots(self, num_slots: int) -> None: ...
+
+
 class PolicyProgram(NamedTuple):
     """A function that `jax.export` has serialised, and the arrays to call it with.
 

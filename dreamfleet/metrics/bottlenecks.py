@@ -17,6 +17,7 @@ _PHRASES = [
     (re.compile(r".*(learner|environment)-bound.*"), r"\g<0>"),
     (re.compile(r"learner: ratio allows no insert"), "collection paused {time}: learner-bound (train ratio reached)"),
     (re.compile(r"environments: ratio allows no sample"), "learner idle {time}: environment-bound"),
+    (re.compile(r"(learner|replay): end of the run"), "all steps taken, waiting for the learner to finish"),
     (re.compile(r"replay: room for \w+"), "acting paused {time} by replay"),
     (re.compile(r"replay\.sample_batch_(\w+)|replay: an? (\w+) batch"), "learner waiting for a batch"),
     (re.compile(r"actor\.act(_many)?"), "{who} waiting for the policy"),

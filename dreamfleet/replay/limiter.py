@@ -9,7 +9,8 @@ With spi = train_ratio / batch_length, tol = 4 * batch_size, minsize = batch_siz
 
 `inserts` counts rows, `samples` counts sequences. One of the two is always allowed, so neither side can block the other
 for good: while sequences are too few, inserting is free; once they are enough, too few samples stop the inserts and too
-many stop the samples, and the two thresholds do not meet. train_ratio <= 0 removes the limit on both sides.
+many stop the samples, and the two thresholds do not meet. train_ratio <= 0 removes the limit on both sides. Once the
+`steps` of a run are inserted, no more are, and the learner ends the run.
 """
 
 import threading
@@ -32,11 +33,13 @@ class Limiter:
         length: int,
         inserts: int = 0,
         samples: int = 0,
+        steps: int = 0,
         tolerance: float | None = None,
         min_size: int | None = None,
     ):
         self.inserts = inserts
         self.samples = samples
+        self._steps = steps
         self._num_items = num_items
         self._batch_size = batch_size
         self._is_limited = train_ratio > 0
@@ -48,6 +51,8 @@ class Limiter:
 
     def may_insert(self) -> bool:
         """Whether the law allows another insert."""
+        if self._is_complete():
+            return False
         if not self._is_limited or self._num_items() < self._batch_size:
             return True
         return self._diff() < max(self._tolerance * self._per_insert, 2 * self._batch_size)
@@ -62,7 +67,8 @@ class Limiter:
 
     def wait_insert(self, timeout_s: float | None = None) -> bool:
         """Blocks until an insert is allowed; returns whether it is."""
-        return self.wait_for(self.may_insert, "learner: ratio allows no insert", timeout_s)
+        what = "learner: end of the run" if self._is_complete() else "learner: ratio allows no insert"
+        return self.wait_for(self.may_insert, what, timeout_s)
 
     def wait_sample(self, count: int, timeout_s: float | None = None) -> bool:
         """Blocks until a sample of `count` is allowed; returns whether it is."""
@@ -109,6 +115,9 @@ class Limiter:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def _is_complete(self) -> bool:
+        return 0 < self._steps <= self.inserts
 
     def _diff(self) -> float:
         return self._per_insert * max(0, self.inserts - self._min_size) - self.samples

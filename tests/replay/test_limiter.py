@@ -299,3 +299,12 @@ def test_waits_end_at_their_timeout():
     assert limiter.wait_insert(timeout_s=0.0) is False
     assert limiter.wait_sample(4, timeout_s=0.0) is True
     assert limiter.wait_for(lambda: False, "nothing", timeout_s=0.01) is False
+
+
+def test_a_run_that_has_all_its_steps_takes_no_more():
+    limiter = Limiter(lambda: 0, train_ratio=0.0, batch_size=4, batch_length=8, length=9, steps=100)
+    limiter.inserted(99)
+    assert limiter.may_insert()
+    limiter.inserted(5)  # the batch that crosses the line is taken whole
+    assert not limiter.may_insert()
+    assert not limiter.wait_insert(timeout_s=0.0)

@@ -87,6 +87,12 @@ class Dreamer:
         carry = acting.initial_policy_carry(acting.acting_part(self._model), num_slots + 1)
         self._slots = jax.device_put(carry, self._placement.policy_device)
 
+    def grow_slots(self, num_slots: int) -> None:
+        old = self._slots
+        self.init_slots(num_slots)
+        # All but the scratch slot, which comes last.
+        self._slots = jax.tree.map(lambda new, kept: new.at[: len(kept) - 1].set(kept[:-1]), self._slots, old)
+
     def policy_slots(self, slots: np.ndarray, is_new: np.ndarray, obs: Batch, mode: str) -> tuple[Batch, Batch]:
         inputs = tuple(obs[key] for key in self._policy_keys)
         self._slots, acts, outs = self._act_in_slots(

@@ -44,6 +44,7 @@ class Channel:
         self._waiting: list[Batch] = []
         self._waiting_rows = 0
         self._unacknowledged = 0  # batches
+        self._unacknowledged_rows = 0
         self._is_closed = False
         self._is_draining = False
         lock = threading.RLock()
@@ -55,6 +56,10 @@ class Channel:
     def unacknowledged(self) -> int:
         return self._unacknowledged
 
+    @property
+    def unacknowledged_rows(self) -> int:
+        return self._unacknowledged_rows
+
     def put(self, batch: Batch, timeout_s: float | None = None) -> bool:
         """Takes a batch as soon as there is room; returns whether there was within the timeout."""
         with self._changed:
@@ -62,6 +67,7 @@ class Channel:
                 return False
             self._waiting.append(batch)
             self._unacknowledged += 1
+            self._unacknowledged_rows += len(batch[ENV_ID])
             self._waiting_rows += len(batch[ENV_ID])
             if self._delay_s and (len(self._waiting) == 1 or self._waiting_rows >= FULL_ROWS):
                 self._arrived.notify()
@@ -69,10 +75,17 @@ class Channel:
             self._send(self._take())
         return True
 
+    def wait_while(self, condition: Callable[[], bool], what: str) -> None:
+        """Blocks as long as the condition holds, which is looked at after every acknowledgement, or until closed."""
+        with self._changed:
+            if condition() and not self._is_closed:
+                self._wait(lambda: self._is_closed or not condition(), None, what)
+
     def clear(self) -> None:
         """Drops what was not sent yet."""
         with self._changed:
             self._unacknowledged -= len(self._waiting)
+            self._unacknowledged_rows -= self._waiting_rows
             self._take()
 
     def drain(self, timeout_s: float) -> None:
@@ -121,17 +134,19 @@ class Channel:
             run = list(group)
             message = run[0] if len(run) == 1 else join_rows(run)
             future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
-            future.add_done_callback(lambda future, count=len(run): self._finish(future, count))
+            rows = len(message[ENV_ID])
+            future.add_done_callback(lambda future, count=len(run), rows=rows: self._finish(future, count, rows))
 
     def _take(self) -> list[Batch]:
         batches, self._waiting, self._waiting_rows = self._waiting, [], 0
         return batches
 
-    def _finish(self, future: rpc.Future, count: int) -> None:
+    def _finish(self, future: rpc.Future, count: int, rows: int) -> None:
         try:
             self._on_done(future)
         except Exception as error:
             lifecycle.fail(error)  # of our own; whoever waits for room must not wait for ever because of it
         with self._changed:
             self._unacknowledged -= count
+            self._unacknowledged_rows -= rows
             self._changed.notify_all()

@@ -106,7 +106,10 @@ class Actor:
             raise
 
     def _act(self, requests: list[ActRequest]) -> tuple[list[Any], Batch]:
-        kept = newest_only(requests)
+        refusals: dict[ActRequest, Exception] = {}
+        kept = self._keep(requests, refusals)
+        if not kept:
+            return [refusals[request] for request in requests], {}
         env_ids, obs = join(kept)
         is_eval = kept[0].is_eval
         self._live.mark_seen(env_ids, is_eval)
@@ -115,14 +118,30 @@ class Actor:
         acts, outs = self._outputs.check(mode, *self._carries.policy(env_ids, inputs, mode), len(inputs["is_first"]))
         acts, outs = ({k: v[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
         answers = iter(split_answers(kept, acts, obs["is_last"]))
-        taken_over = BadRequest("the environment was taken over by a newer process")
-        replies = [next(answers) if request in kept else taken_over for request in requests]
+        replies = [refusals[request] if request in refusals else next(answers) for request in requests]
         self._rate.step(len(env_ids))
         self._batches.step(1)
         return replies, make_transition(env_ids, is_eval, obs, acts, outs)
 
+    def _keep(self, requests: list[ActRequest], refusals: dict[ActRequest, Exception]) -> list[ActRequest]:
+        """The requests that get actions; notes of the others why they do not."""
+        newest = newest_only(requests)
+        if len(newest) < len(requests):
+            taken_over = BadRequest("the environment was taken over by a newer process")
+            refusals |= {request: taken_over for request in requests if request not in newest}
+        if self._carries.make_room([env_id for request in newest for env_id in request.env_ids]):
+            return newest
+        surplus = [request for request in newest if not self._carries.make_room(request.env_ids)]
+        for request in surplus:
+            others, most = len(self._carries), self._carries.limit
+            reason = f"the agent acts in at most {most} environments, and there are {others} already"
+            refusals[request] = BadRequest(f"environments {request.env_ids} are too many: {reason}")
+        return [request for request in newest if request not in refusals]
+
     def send(self, transition: Batch) -> None:
         """Sends a transition to replay and logger; waits while too many are unacknowledged."""
+        if not transition:
+            return  # all requests of the batch were refused
         try:
             self._sender.send(transition)
         except Exception as error:

@@ -34,7 +34,8 @@ class TransitionSender:
         self._is_full = options.log_full
         self._incarnation = uuid.uuid4().hex
         self._sequence = 0
-        self._step = 0
+        self._steps = options.steps if delay_s else 0  # a role that is called in place is not to wait
+        self._step: int | None = None  # of the run, as replay said last
         self._has_gap = False
         self._is_logger_away = False
         self._video_ids: dict[bool, int] = {}  # first environment seen, by is_eval
@@ -66,9 +67,11 @@ class TransitionSender:
         return self._replay.unacknowledged
 
     def send(self, transition: Batch) -> None:
-        """Takes a transition; waits while too many are unacknowledged."""
+        """Takes a transition; waits while too many are unacknowledged, and when the run has all its steps."""
         self._replay.put(transitions.for_replay(transition))
         self._send_logger(transition)
+        if self._steps:
+            self._replay.wait_while(self._has_all_steps, "end of the run")
 
     def drain(self, timeout_s: float) -> None:
         """Sends what is left and waits for it to be acknowledged; to be called when nothing is sent any more."""
@@ -86,6 +89,11 @@ class TransitionSender:
         # Replay last: it takes nothing once the learner has ended, and all channels are sending since they were closed.
         return [*self._logger.values(), self._replay]
 
+    def _has_all_steps(self) -> bool:
+        """Whether the rows that are under way may be the last ones; also until replay has said where the run is."""
+        # Rows of evaluation are among those under way: this is looked at again when they are acknowledged.
+        return self._step is None or self._step + self._replay.unacknowledged_rows >= self._steps
+
     def _make_mark(self) -> dict:
         """By which replay knows a message that it has seen already."""
         self._sequence += 1
@@ -99,6 +107,7 @@ class TransitionSender:
             return
         except DreamfleetError as error:
             lifecycle.fail(error)
+            self.close()  # what is left cannot be taken either
         else:
             lifecycle.set_state("running")
 
@@ -114,7 +123,7 @@ class TransitionSender:
     def _make_position(self) -> dict:
         """Where in the run the rows are, and whether rows before them were lost."""
         has_gap, self._has_gap = self._has_gap, False
-        return LogPosition(self._step, has_gap).to_meta()
+        return LogPosition(self._step or 0, has_gap).to_meta()
 
     def _on_logged(self, future: rpc.Future) -> None:
         try:

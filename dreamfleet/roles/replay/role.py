@@ -90,6 +90,7 @@ class ReplayRole:
             length=options.sequence_length,
             inserts=kept.inserts,
             samples=kept.samples,
+            steps=options.steps,
         )
 
     def restore(self, checkpoints: Checkpoints) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dreamfleet.errors import ConfigError
+from dreamfleet.errors import AgentError
 from dreamfleet.roles.actor.carries import DictCarries, SlotCarries, make_carries
 from dreamfleet.testing import CountingAgent, CountingEnv
 
@@ -226,30 +226,123 @@ def test_padding_goes_to_the_scratch_slot(slot_agent):
     assert act(carries, [10, 20], rows=5)[:2] == [2, 2]
 
 
-def test_with_more_environments_than_slots_the_longest_silent_makes_room(slot_agent):
-    carries = SlotCarries(slot_agent, NEVER_S, 2)
-    assert act(carries, [10]) == [1]
-    assert act(carries, [20]) == [1]
-    assert act(carries, [10]) == [2]
-    assert act(carries, [30]) == [1]  # takes the slot of 20
-    assert act(carries, [10]) == [3]
-    assert act(carries, [20]) == [1]  # is new again, in the slot of 30
-    assert len(carries) == 2
+class GrowingAgent(SlotAgent):
+    def grow_slots(self, num_slots):
+        counts = self.counts
+        self.init_slots(num_slots)
+        self.counts[: len(counts) - 1] = counts[:-1]
 
 
-def test_nobody_in_the_batch_makes_room_for_another_of_it(slot_agent):
-    carries = SlotCarries(slot_agent, NEVER_S, 2)
-    act(carries, [10])
-    act(carries, [20])
-    assert act(carries, [30, 10]) == [1, 2]  # although 10 was silent for longer than 20
-    assert act(carries, [10, 30]) == [3, 2]
-
-
-def test_a_batch_that_has_more_environments_than_slots_is_refused(slot_agent):
-    carries = SlotCarries(slot_agent, NEVER_S, 2)
-    with pytest.raises(ConfigError, match="batch of 3 environments"):
-        act(carries, [10, 20, 30])
+def test_more_environments_than_slots_get_more_slots_and_nobody_loses_its_carry():
+    agent = GrowingAgent()
+    carries = SlotCarries(agent, NEVER_S, 2)
     assert act(carries, [10, 20]) == [1, 1]
+    assert act(carries, [30, 10]) == [1, 2]
+    assert agent.num_slots == 4
+    assert act(carries, [20, 40]) == [2, 1]
+    assert agent.num_slots == 4
+    assert act(carries, [50, 60, 70, 80, 90, 10], rows=8)[:6] == [1, 1, 1, 1, 1, 3]
+    assert agent.num_slots == 16
+    assert agent.calls[-1][0][6:] == [16, 16], "padding goes to the scratch slot, which is the last"
+    assert act(carries, [10, 20, 30, 40, 90]) == [4, 3, 2, 2, 2]
+    assert len(carries) == 9
+
+
+def test_slots_grow_up_to_the_limit_and_the_surplus_is_refused():
+    agent = GrowingAgent()
+    carries = SlotCarries(agent, NEVER_S, 2, limit=3)
+    act(carries, [10, 20])
+    assert not carries.make_room([30, 40])
+    assert carries.make_room([30]) and agent.num_slots == 3
+    assert not carries.make_room([40])
+    assert act(carries, [10, 20, 30]) == [2, 2, 1]
+
+
+def test_an_agent_that_cannot_grow_keeps_its_slots_for_those_that_came_first(slot_agent):
+    carries = SlotCarries(slot_agent, NEVER_S, 2)
+    act(carries, [10, 20])
+    assert not carries.make_room([30])
+    with pytest.raises(AgentError, match="no slots for 3 environments beside 2: at most 2"):
+        act(carries, [10, 20, 30])
+    assert act(carries, [10, 20]) == [2, 2]
+
+
+def test_carries_in_dicts_have_a_limit_too():
+    carries = DictCarries(SummingAgent("array"), NEVER_S, limit=2)
+    carries.policy([1, 2], make_obs([1, 2]), "train")
+    assert carries.make_room([2, 1]) and not carries.make_room([3])
+
+
+class Clock:
+    """A time that passes when the test says so."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("dreamfleet.roles.actor.carries.time", clock)
+    return clock
+
+
+MAKE = {
+    "dict": lambda agent: DictCarries(agent("array"), TIMEOUT_S),
+    "slots": lambda agent: SlotCarries(agent(), TIMEOUT_S, 4),
+}
+AGENTS = {"dict": SummingAgent, "slots": SlotAgent}
+
+
+@pytest.mark.parametrize("form", MAKE)
+def test_only_silence_beside_others_that_are_heard_makes_an_environment_stale(clock, form):
+    carries = MAKE[form](AGENTS[form])
+    carries.policy([1, 2], make_obs([1, 2]), "train")
+    for _ in range(int(TIMEOUT_S)):
+        assert carries.drop_stale() == []
+        clock.now += 1.0
+        carries.policy([1], make_obs([1]), "train")
+    clock.now += 0.5
+    assert carries.drop_stale() == [2]
+
+
+@pytest.mark.parametrize("form", MAKE)
+def test_environments_that_wait_for_a_policy_that_compiles_are_not_stale(clock, form):
+    dropped = []
+
+    class Compiling(AGENTS[form]):
+        def policy(self, *args):
+            self._compile()
+            return super().policy(*args)
+
+        def policy_slots(self, *args):
+            self._compile()
+            return super().policy_slots(*args)
+
+        def _compile(self):
+            clock.now += 10 * TIMEOUT_S
+            dropped.extend(carries.drop_stale())
+
+    carries = MAKE[form](Compiling)
+    for env_ids in ([1, 2], [3], [1], [2, 3]):
+        carries.policy(env_ids, make_obs(env_ids), "train")
+        dropped.extend(carries.drop_stale())
+    assert dropped == []
+
+
+@pytest.mark.parametrize("form", MAKE)
+def test_environments_that_wait_while_nothing_is_asked_for_are_not_stale(clock, form):
+    carries = MAKE[form](AGENTS[form])
+    carries.policy([1, 2], make_obs([1, 2]), "train")
+    clock.now += 10 * TIMEOUT_S  # as when replay takes no rows, or the whole machine is paused
+    assert carries.drop_stale() == []
+    carries.policy([1], make_obs([1]), "train")
+    assert carries.drop_stale() == []
 
 
 def test_slots_of_silent_environments_are_used_again(slot_agent):

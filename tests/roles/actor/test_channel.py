@@ -141,7 +141,8 @@ def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, clie
     sink.is_open.clear()
     try:
         with rpc.make_client(logger_addr, "actor", peer="logger") as logger_client:
-            sender = TransitionSender(client, logger_client, read_args(make_args(tmp_path)))
+            # Without a number of steps, whose sender waits for replay to say where the run is.
+            sender = TransitionSender(client, logger_client, read_args(make_args(tmp_path, steps=0)))
             sender.send(make_batch(0))
             sender.send(make_batch(1))
             draining = threading.Thread(target=sender.drain, args=(DEADLINE_S,))

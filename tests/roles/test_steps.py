@@ -1,0 +1,54 @@
+"""The steps of a run: reached, and exceeded by one batch of the actor at most."""
+
+import pytest
+
+from dreamfleet.launch.serial import run_serial
+from dreamfleet.options import read_args
+from dreamfleet.testing import CountingAgent
+from tests.fleet import make_args, make_factories, read_inserts, running_fleet
+
+pytestmark = pytest.mark.distributed
+
+STEPS = 2000
+
+
+def make_quick(logdir, **options):
+    """Many environments, and a learner that holds nobody up."""
+    defaults = {"envs": 16, "eval_envs": 0, "envs_per_worker": 8, "actor_batch": 8, "train_ratio": 0.0, "steps": STEPS}
+    return make_args(logdir, **{**defaults, **options})
+
+
+class SlowLearner(CountingAgent):
+    """Is at work for a while when the last steps are taken."""
+
+    def train(self, carry, data):
+        self._lock.acquire(timeout=1.0)
+        self._lock.release()
+        return super().train(carry, data)
+
+
+@pytest.mark.parametrize("agent", [CountingAgent, SlowLearner])
+@pytest.mark.parametrize("transport", ["auto", "portal"])
+def test_a_run_exceeds_its_steps_by_one_batch_at_most(tmp_path, agent, transport):
+    with running_fleet(make_quick(tmp_path, transport=transport), agent) as fleet:
+        fleet.join()
+    assert STEPS <= read_inserts(tmp_path) < STEPS + 8
+
+
+def test_a_resumed_run_exceeds_its_steps_by_one_batch_at_most(tmp_path):
+    for steps in (STEPS, STEPS + 100):
+        with running_fleet(make_quick(tmp_path, steps=steps)) as fleet:
+            fleet.join()
+        assert steps <= read_inserts(tmp_path) < steps + 8
+
+
+def test_evaluation_goes_on_beside_the_last_steps(tmp_path):
+    with running_fleet(make_quick(tmp_path, eval_envs=16)) as fleet:
+        fleet.join()
+    assert STEPS <= read_inserts(tmp_path) < STEPS + 8
+
+
+def test_a_serial_run_exceeds_its_steps_by_one_batch_at_most(tmp_path):
+    args = make_quick(tmp_path, train_ratio=8.0)
+    run_serial(make_factories(args), read_args(args))
+    assert STEPS <= read_inserts(tmp_path) < STEPS + 16
