@@ -24,15 +24,16 @@ from benchmarks.report import Case, finish, parse_args
 from dreamfleet import rpc
 from dreamfleet.launch.combined import KEEP_MEMORY, ONE_THREAD
 from dreamfleet.options import read_args
-from dreamfleet.replay import Selection, Store, consecutive_batches
+from dreamfleet.options.replay import SamplingOptions
+from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.roles.learner.batches import remote_batches
 from dreamfleet.roles.replay.role import ReplayRole
 
 BATCH, LENGTH, ENVS = 16, 65, 8
 STEPS = 50_000
 ROUNDS = 5
-PRIORITISED = Selection(uniform=0.0, priority=1.0)
-LEFT_ALONE = Selection(uniform=0.0, priority=1.0, zero_on_sample=False)
+PRIORITISED = SamplingOptions(uniform=0.0, priority=1.0)
+LEFT_ALONE = SamplingOptions(uniform=0.0, priority=1.0, priority_zero=False)
 
 
 def main() -> None:
@@ -195,7 +196,7 @@ def measure_store(directory: Path | None) -> dict[str, float]:
 
 def measure_priorities() -> list[float]:
     """Samples by priority, which are zeroed and given anew all the time, and uniform ones from a store like it."""
-    with Store(LENGTH, 20_000, selection=PRIORITISED) as store, Store(LENGTH, 20_000) as uniform:
+    with Store(LENGTH, 20_000, sampling=PRIORITISED) as store, Store(LENGTH, 20_000) as uniform:
         for replay in (store, uniform):
             insert_rate(replay, 20_000)
         data = [store.sample(BATCH)["stepid"] for _ in range(100)]
@@ -208,7 +209,7 @@ def measure_million() -> dict[str, float]:
     """A million small steps: priority updates, the process's own memory, and opening."""
     rng = np.random.default_rng(0)
     with temporary(None) as directory:
-        with Store(LENGTH, 1_000_000, directory=directory, selection=LEFT_ALONE) as store:
+        with Store(LENGTH, 1_000_000, directory=directory, sampling=LEFT_ALONE) as store:
             fill_small(store, 1_000_000)
             ids = [store.sample(BATCH)["stepid"][:, 1:] for _ in range(20)]
 
@@ -219,7 +220,7 @@ def measure_million() -> dict[str, float]:
             results = {"update": best_rate(update, 100), "memory": own_memory_mb()}
             assert len(store) > 990_000, len(store)
         start = time.perf_counter()
-        with Store(LENGTH, 1_000_000, directory=directory, selection=PRIORITISED):
+        with Store(LENGTH, 1_000_000, directory=directory, sampling=PRIORITISED):
             return {**results, "open": time.perf_counter() - start}
 
 
@@ -298,7 +299,7 @@ def soak(directory: Path, steps: int) -> list[Case]:
     """Many turnovers of a small store, with samples and updates in between: how much memory and disk grow."""
     cases = []
     for name, place in (("disk", directory / "soak"), ("ram", None)):
-        with Store(LENGTH, 50_000, directory=place, selection=Selection(1, 1, 1), sync_every=5.0) as store:
+        with Store(LENGTH, 50_000, directory=place, sampling=SamplingOptions(1, 1, 1), sync_every=5.0) as store:
             fill_small(store, 150_000)
             memory, size = [], []
             for _ in range(20):

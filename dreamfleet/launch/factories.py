@@ -14,7 +14,7 @@ from dreamfleet.envs import Env, make_env
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics import make_writers
 from dreamfleet.options import Options, agent_options, flatten
-from dreamfleet.replay import Batch, Replay, Selection, Store, consecutive_batches
+from dreamfleet.replay import Batch, Replay, Store, consecutive_batches
 from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
 
@@ -72,23 +72,13 @@ def make_run_replay(options: Options, mode: str) -> Store:
     replay, length = options.replay, options.sequence_length
     is_train = mode == "train"
     least = _least_capacity(options, mode)
-    selection = Selection(
-        uniform=replay.uniform,
-        recency=replay.recency,
-        priority=replay.priority,
-        recency_exponent=replay.recency_exponent,
-        exponent=replay.priority_exponent,
-        initial=replay.priority_initial,
-        max_fraction=replay.priority_max,
-        zero_on_sample=replay.priority_zero,
-    )
     return Store(
         length,
         replay.capacity if is_train else max(replay.capacity // 10 or EVAL_STEPS, 2 * length, least),
         least=least,
         directory=replay_directory(options) / mode if replay.storage == "disk" else None,
         steps=options.run.steps,
-        selection=selection if is_train else None,
+        sampling=replay if is_train else None,
         online=replay.online and is_train,
         sync_every=replay.sync_every,
         truncates=options.run.mode == "serial",

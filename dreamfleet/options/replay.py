@@ -7,8 +7,8 @@ from dreamfleet.options.fields import option
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
-    """The replay buffer."""
+class StorageOptions:
+    """What is kept, and where."""
 
     capacity: int = option(0, "steps to keep; 0 keeps run.steps, up to 5e6 and half of the free space", at_least=0)
     storage: Literal["disk", "ram"] = option("disk", "disk (survives crashes) or ram (lost with the replay process)")
@@ -17,13 +17,24 @@ class ReplayOptions:
         30.0, "seconds between fsyncs; 0 leaves it to the operating system", at_least=0, can_change=True
     )
     online: bool = option(False, "online queue: sample new sequences first, once")
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How sequences are chosen: the weight of each rule, and the rules' parameters."""
+
     uniform: float = option(1.0, "weight of uniform sampling", at_least=0)
     recency: float = option(0.0, "weight of sampling by recency", at_least=0)
-    recency_exponent: float = option(1.0, "recency: probability falls with age to this power", at_least=0)
     priority: float = option(0.0, "weight of sampling by priority", at_least=0)
+    recency_exponent: float = option(1.0, "recency: probability falls with age to this power", at_least=0)
     priority_exponent: float = option(0.8, "priority exponent (alpha)", at_least=0)
     priority_initial: float = option(1.0, "priority of new steps", at_least=0)
     priority_max: float = option(
         0.5, "weight of the maximum in a sequence's priority, the rest is the mean", at_least=0, at_most=1
     )
     priority_zero: bool = option(True, "set the priority of sampled steps to 0 until the agent updates it")
+
+
+@dataclass(frozen=True)
+class ReplayOptions(SamplingOptions, StorageOptions):
+    """The replay buffer."""

@@ -2,8 +2,7 @@
 
 from dreamfleet.replay.contract import Batch, Replay
 from dreamfleet.replay.limiter import Limiter
-from dreamfleet.replay.selectors import Selection
 from dreamfleet.replay.store import Store
 from dreamfleet.replay.streams import consecutive_batches
 
-__all__ = ["Batch", "Limiter", "Replay", "Selection", "Store", "consecutive_batches"]
+__all__ = ["Batch", "Limiter", "Replay", "Store", "consecutive_batches"]

@@ -1,48 +1,24 @@
 """Which sequences are sampled: uniformly, recent ones rather, those of high priority rather, or a mixture."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ReplayError
+from dreamfleet.options.replay import SamplingOptions
 from dreamfleet.replay.blocks import Blocks, Items
 from dreamfleet.replay.sum_tree import SumTree
-
-
-@dataclass(frozen=True)
-class Selection:
-    """How sequences are chosen: the fractions drawn by each rule, and the rules' parameters."""
-
-    uniform: float = 1.0
-    recency: float = 0.0
-    priority: float = 0.0
-    recency_exponent: float = 1.0
-    exponent: float = 0.8
-    initial: float = 1.0
-    max_fraction: float = 0.5
-    zero_on_sample: bool = True
-
-    def __post_init__(self) -> None:
-        fractions = (self.uniform, self.recency, self.priority)
-        if not all(fraction >= 0 for fraction in fractions) or not sum(fractions):
-            raise ReplayError(f"fractions {fractions} of uniform, recency, priority must be >= 0, and not all 0")
-
-    @property
-    def fractions(self) -> np.ndarray:
-        fractions = np.array([self.uniform, self.recency, self.priority], np.float64)
-        return fractions / fractions.sum()
 
 
 class Selector:
     """Draws the places where sequences begin, each independently of the others."""
 
-    def __init__(self, selection: Selection, blocks: Blocks, items: Items, rows: int):
-        self._fractions = selection.fractions
+    def __init__(self, options: SamplingOptions, blocks: Blocks, items: Items, rows: int):
+        self._fractions = fractions(options)
         self._items = items
-        self._recency_exponent = selection.recency_exponent
-        self.priorities = Priorities(selection, blocks, rows) if self._fractions[2] else None
+        self._recency_exponent = options.recency_exponent
+        self.priorities = Priorities(options, blocks, rows) if self._fractions[2] else None
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """`count` places out of those of all items."""
@@ -81,10 +57,10 @@ class Priorities:
     all together before the next draw.
     """
 
-    def __init__(self, selection: Selection, blocks: Blocks, rows: int):
-        self._selection = selection
+    def __init__(self, options: SamplingOptions, blocks: Blocks, rows: int):
+        self._options = options
         self._blocks = blocks
-        self._initial = float(selection.initial) ** selection.exponent
+        self._initial = float(options.priority_initial) ** options.priority_exponent
         self._powers = np.full((rows // BLOCK_ROWS, BLOCK_ROWS), self._initial, np.float32)
         self._tree = SumTree(rows // BLOCK_ROWS, BLOCK_ROWS)
         self._changed: set[int] = set()
@@ -126,7 +102,7 @@ class Priorities:
         return self._tree.find(rng.random(count))
 
     def _power(self, priorities: np.ndarray) -> np.ndarray:
-        return np.asarray(priorities, np.float32) ** np.float32(self._selection.exponent)
+        return np.asarray(priorities, np.float32) ** np.float32(self._options.priority_exponent)
 
     def _refresh(self) -> None:
         if not self._changed:
@@ -139,9 +115,9 @@ class Priorities:
         sums = np.zeros((len(blocks), steps.shape[1] + 1))
         np.add.accumulate(steps, 1, np.float64, out=sums[:, 1:])
         weights = (sums[:, length : length + BLOCK_ROWS] - sums[:, :BLOCK_ROWS]) / length
-        if self._selection.max_fraction:
+        if self._options.priority_max:
             most = sliding_max(steps, length)[:, :BLOCK_ROWS]
-            weights = self._selection.max_fraction * most + (1 - self._selection.max_fraction) * weights
+            weights = self._options.priority_max * most + (1 - self._options.priority_max) * weights
         starts = self._blocks.count_starts(chain)
         is_start = np.arange(BLOCK_ROWS) < starts[:, None]
         self._tree.set(blocks, np.where(is_start, np.maximum(weights, 0.0), 0.0))
@@ -166,3 +142,11 @@ def sliding_max(values: np.ndarray, width: int) -> np.ndarray:
         size *= 2
     rest = width - size
     return np.maximum(values[:, : values.shape[1] - rest], values[:, rest:])
+
+
+def fractions(options: SamplingOptions) -> np.ndarray:
+    """The share of sequences that each rule draws."""
+    weights = np.array([options.uniform, options.recency, options.priority], np.float64)
+    if not (weights >= 0).all() or not weights.sum():
+        raise ReplayError(f"weights {weights.tolist()} of uniform, recency, priority must be >= 0, and not all 0")
+    return weights / weights.sum()

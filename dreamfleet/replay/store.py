@@ -16,6 +16,7 @@ import numpy as np
 from dreamfleet import lifecycle
 from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import ReplayError
+from dreamfleet.options.replay import SamplingOptions
 from dreamfleet.replay.contract import Batch
 from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.gather import gather, make_step_ids, split_step_ids
@@ -23,7 +24,7 @@ from dreamfleet.replay.ram import RamFiles
 from dreamfleet.replay.rows import Rows
 from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.segment import Segment
-from dreamfleet.replay.selectors import Selection, Selector, decode, encode
+from dreamfleet.replay.selectors import Selector, decode, encode, fractions
 from dreamfleet.replay.space import check_fit, choose_capacity, format_bytes, plan
 
 log = logging.getLogger("dreamfleet.replay")
@@ -48,7 +49,7 @@ class Store:
         directory: str | Path | None = None,
         steps: int = 0,
         least: int = 0,
-        selection: Selection | None = None,
+        sampling: SamplingOptions | None = None,
         online: bool = False,
         sync_every: float = 30.0,
         truncates: bool = False,
@@ -59,7 +60,8 @@ class Store:
         self.length = length
         self.capacity = capacity
         self._steps, self._least = steps, max(least, length)
-        self._selection = selection or Selection()
+        self._sampling = sampling or SamplingOptions()
+        fractions(self._sampling)  # refused here rather than with the first row
         self._is_online = online
         self.truncates = truncates
         self._seed = seed
@@ -230,7 +232,7 @@ class Store:
         log.info("replay buffer: %s steps of %s bytes, %s in %s", f"{self.capacity:,}", f"{step_bytes:,}", size, place)
         self._state.take_over(self.capacity)
         rows = Rows(self._files, geometry, self.length, online=self._is_online, on_evict=self._forget)
-        self._selector = Selector(self._selection, rows.blocks, rows.items, geometry.rows)
+        self._selector = Selector(self._sampling, rows.blocks, rows.items, geometry.rows)
         rows.adopt(list(segments), is_whole)
         self._rows = rows
         self._load_priorities()
@@ -242,7 +244,7 @@ class Store:
             if not len(self) or not self._rows:
                 raise ReplayError(f"no sequence of {self.length} rows to sample yet; wait until len(replay) > 0")
             places = self._rows.blocks.sequences(self._choose(batch, mode))
-            if self._selector.priorities and self._selection.zero_on_sample and mode == "train":
+            if self._selector.priorities and self._sampling.priority_zero and mode == "train":
                 self._set_priorities(places.reshape(-1), np.zeros(places.size, np.float32))
             return *self._rows.locate(places), dict(self._rows.pool.live)
 
@@ -269,7 +271,7 @@ class Store:
         if self._rows and self._selector.priorities:
             for segment in self._rows.pool.live.values():
                 first = segment.serial % self._rows.pool.slots * segment.layout.rows
-                self._selector.priorities.begin(first, decode(segment.priorities, self._selection.initial))
+                self._selector.priorities.begin(first, decode(segment.priorities, self._sampling.priority_initial))
 
     def _forget(self, first: int, end: int) -> None:
         if self._selector.priorities:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import ConfigError, ReplayError
-from dreamfleet.replay import Selection, Store, state
+from dreamfleet.options.replay import SamplingOptions
+from dreamfleet.replay import Store, state
 from dreamfleet.replay.segment import open_segment
 from tests.replay.stores import BLOCK_ROWS, add, all_rows, fill, make_row, open_store, stack
 
@@ -262,24 +263,26 @@ def test_a_capacity_that_was_chosen_stays(tmp_path):
 
 
 def test_priorities_survive(tmp_path):
-    selection = Selection(uniform=0, priority=1, exponent=1.0, max_fraction=0.0, zero_on_sample=False, initial=0.0)
-    store = Store(4, 1000, directory=tmp_path, selection=selection)
+    selection = SamplingOptions(
+        uniform=0, priority=1, priority_exponent=1.0, priority_max=0.0, priority_zero=False, priority_initial=0.0
+    )
+    store = Store(4, 1000, directory=tmp_path, sampling=selection)
     fill(store, 200)
     ids = {int(n): i for d in [store.sample(2000)] for n, i in zip(d["n"][:, 0], d["stepid"][:, 0], strict=True)}
     store.update({"stepid": np.stack([ids[50], ids[120]]), "priority": np.array([3.0, 1.0], np.float32)})
     abandon(store)
-    with open_store(4, 1000, directory=tmp_path, selection=selection) as again:
+    with open_store(4, 1000, directory=tmp_path, sampling=selection) as again:
         starts = again.sample(4000)["n"][:, 0]
         assert set(starts.tolist()) == {*range(47, 51), *range(117, 121)}
         assert (starts < 100).mean() == pytest.approx(0.75, abs=0.03)
 
 
 def test_priorities_of_0_survive_and_others_are_initial(tmp_path):
-    options = {"uniform": 0, "priority": 1, "max_fraction": 0.0, "initial": 2.0}
-    with open_store(1, 1000, directory=tmp_path, selection=Selection(**options, zero_on_sample=True)) as store:
+    options = {"uniform": 0, "priority": 1, "priority_max": 0.0, "priority_initial": 2.0}
+    with open_store(1, 1000, directory=tmp_path, sampling=SamplingOptions(**options, priority_zero=True)) as store:
         fill(store, 100)
         seen = set(store.sample(30)["n"].ravel().tolist())
-    with open_store(1, 1000, directory=tmp_path, selection=Selection(**options, zero_on_sample=False)) as again:
+    with open_store(1, 1000, directory=tmp_path, sampling=SamplingOptions(**options, priority_zero=False)) as again:
         assert set(again.sample(5000)["n"].ravel().tolist()) == set(range(100)) - seen
 
 
@@ -297,13 +300,13 @@ def test_a_watermark_keeps_later_rows_and_the_random_state(tmp_path):
 
 
 def test_a_watermark_truncates_where_that_is_wanted(tmp_path):
-    selection = Selection(uniform=0.5, priority=0.5, zero_on_sample=False)
-    with open_store(5, 1000, directory=tmp_path, truncates=True, selection=selection) as store:
+    selection = SamplingOptions(uniform=0.5, priority=0.5, priority_zero=False)
+    with open_store(5, 1000, directory=tmp_path, truncates=True, sampling=selection) as store:
         fill(store, 100)
         watermark = store.save()
         expected = store.sample(50)["n"].tolist()
         fill(store, 150, start=100)
-    with open_store(5, 1000, directory=tmp_path, truncates=True, selection=selection) as again:
+    with open_store(5, 1000, directory=tmp_path, truncates=True, sampling=selection) as again:
         again.load(watermark)
         assert sorted(all_rows(again)) == list(range(100))
         assert again.sample(50)["n"].tolist() == expected

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dreamfleet.errors import ReplayError
-from dreamfleet.replay import Selection
+from dreamfleet.options.replay import SamplingOptions
+from dreamfleet.replay import Store
 from dreamfleet.replay.selectors import draw_ages, sliding_max
 from dreamfleet.replay.sum_tree import SumTree
 from tests.replay.stores import BLOCK_ROWS, fill, make_row, open_store, stack
@@ -69,7 +70,7 @@ def test_uniform_after_eviction():
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
 def test_recency_by_age(exponent):
-    with open_store(length=4, capacity=1000, selection=Selection(0, 1, 0, recency_exponent=exponent)) as store:
+    with open_store(length=4, capacity=1000, sampling=SamplingOptions(0, 1, 0, recency_exponent=exponent)) as store:
         for n in range(0, 300, 3):  # three environments: age does not depend on the trajectory
             store.add_many(stack([make_row(n), make_row(n + 1), make_row(n + 2)]), [0, 1, 2])
         newest = 300 - 3 * 3
@@ -106,8 +107,8 @@ def set_priorities(store, priorities: np.ndarray) -> None:
 @pytest.mark.parametrize("length", [1, 5, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 7])
 @pytest.mark.parametrize(("exponent", "max_fraction"), [(1.0, 0.0), (0.5, 0.3), (2.0, 1.0)])
 def test_priority_by_mean_and_maximum(length, exponent, max_fraction):
-    options = {"exponent": exponent, "max_fraction": max_fraction, "zero_on_sample": False}
-    with open_store(length, 1000, selection=Selection(0, 0, 1, **options)) as store:
+    options = {"priority_exponent": exponent, "priority_max": max_fraction, "priority_zero": False}
+    with open_store(length, 1000, sampling=SamplingOptions(0, 0, 1, **options)) as store:
         fill(store, 300)
         priorities = np.random.default_rng(1).exponential(size=300) * (np.arange(300) % 50 > 20)
         set_priorities(store, priorities)
@@ -117,8 +118,8 @@ def test_priority_by_mean_and_maximum(length, exponent, max_fraction):
 
 @pytest.mark.parametrize("changed", [[0], [BLOCK_ROWS], [BLOCK_ROWS + 3, 200], [299]])
 def test_a_few_steps_change_the_weight_of_all_sequences_that_they_are_in(changed):
-    options = {"exponent": 1.0, "max_fraction": 0.5, "zero_on_sample": False}
-    with open_store(BLOCK_ROWS + 9, 1000, selection=Selection(0, 0, 1, **options)) as store:
+    options = {"priority_exponent": 1.0, "priority_max": 0.5, "priority_zero": False}
+    with open_store(BLOCK_ROWS + 9, 1000, sampling=SamplingOptions(0, 0, 1, **options)) as store:
         fill(store, 300)
         data = store.sample(2000)  # all weights are known to the tree by then
         ids = dict(zip(data["n"].ravel().tolist(), data["stepid"].reshape(-1, 20), strict=True))
@@ -129,8 +130,10 @@ def test_a_few_steps_change_the_weight_of_all_sequences_that_they_are_in(changed
 
 
 def test_new_steps_have_the_initial_priority():
-    selection = Selection(0, 0, 1, exponent=0.5, initial=4.0, max_fraction=0.0, zero_on_sample=False)
-    with open_store(length=1, capacity=1000, selection=selection) as store:
+    selection = SamplingOptions(
+        0, 0, 1, priority_exponent=0.5, priority_initial=4.0, priority_max=0.0, priority_zero=False
+    )
+    with open_store(length=1, capacity=1000, sampling=selection) as store:
         fill(store, 100)
         set_priorities(store, np.ones(100))
         fill(store, 100, start=100)
@@ -138,8 +141,8 @@ def test_new_steps_have_the_initial_priority():
 
 
 def test_priorities_after_eviction():
-    selection = Selection(0, 0, 1, exponent=1.0, max_fraction=0.5, zero_on_sample=False)
-    with open_store(length=5, capacity=256, selection=selection) as store:
+    selection = SamplingOptions(0, 0, 1, priority_exponent=1.0, priority_max=0.5, priority_zero=False)
+    with open_store(length=5, capacity=256, sampling=selection) as store:
         fill(store, 200)
         set_priorities(store, np.full(200, 9.0))
         fill(store, 1500, start=200)
@@ -150,7 +153,7 @@ def test_priorities_after_eviction():
 
 
 def test_a_sampled_sequence_gets_priority_0_and_is_drawn_again_only_when_all_are():
-    with open_store(length=1, capacity=1000, selection=Selection(0, 0, 1, zero_on_sample=True)) as store:
+    with open_store(length=1, capacity=1000, sampling=SamplingOptions(0, 0, 1, priority_zero=True)) as store:
         fill(store, 60)
         store.sample(50, "report")  # only training counts
         seen = [int(store.sample(1)["n"][0, 0]) for _ in range(60)]
@@ -159,8 +162,8 @@ def test_a_sampled_sequence_gets_priority_0_and_is_drawn_again_only_when_all_are
 
 
 def test_mixture_by_fractions():
-    selection = Selection(2, 1, 1, exponent=1.0, max_fraction=0.0, zero_on_sample=False)
-    with open_store(length=1, capacity=1000, selection=selection) as store:
+    selection = SamplingOptions(2, 1, 1, priority_exponent=1.0, priority_max=0.0, priority_zero=False)
+    with open_store(length=1, capacity=1000, sampling=selection) as store:
         fill(store, 200)
         priorities = (np.arange(200) < 50).astype(float)
         set_priorities(store, priorities)
@@ -172,7 +175,7 @@ def test_mixture_by_fractions():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 def test_impossible_priorities_are_refused(bad):
-    with open_store(length=1, capacity=1000, selection=Selection(0, 0, 1, zero_on_sample=False)) as store:
+    with open_store(length=1, capacity=1000, sampling=SamplingOptions(0, 0, 1, priority_zero=False)) as store:
         fill(store, 10)
         data = store.sample(1)
         with pytest.raises(ReplayError, match="negative or not finite"):
@@ -180,10 +183,10 @@ def test_impossible_priorities_are_refused(bad):
         assert len(set(draw_starts(store, 1000).tolist())) == 10
 
 
-@pytest.mark.parametrize("fractions", [(0, 0, 0), (1, -1, 1), (float("nan"), 1, 1)])
-def test_impossible_fractions_are_refused(fractions):
-    with pytest.raises(ReplayError, match="fractions"):
-        Selection(*fractions)
+@pytest.mark.parametrize("weights", [(0, 0, 0), (1, -1, 1), (float("nan"), 1, 1)])
+def test_impossible_weights_are_refused(weights):
+    with pytest.raises(ReplayError, match=r"weights .* of uniform, recency, priority"):
+        Store(4, 1000, sampling=SamplingOptions(*weights))
 
 
 @settings(max_examples=60)

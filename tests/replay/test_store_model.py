@@ -8,11 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dreamfleet.replay import Selection, Store
+from dreamfleet.options.replay import SamplingOptions
+from dreamfleet.replay import Store
 from tests.replay.stores import BLOCK_ROWS, all_columns, stack
 
 WORKERS = st.integers(0, 4)
-SELECTIONS = (Selection(), Selection(1, 1, 0), Selection(0, 0, 1), Selection(1, 1, 1, zero_on_sample=False))
+SELECTIONS = (
+    SamplingOptions(),
+    SamplingOptions(1, 1, 0),
+    SamplingOptions(0, 0, 1),
+    SamplingOptions(1, 1, 1, priority_zero=False),
+)
 
 
 class StoreBesideLists(RuleBasedStateMachine):
@@ -24,12 +30,12 @@ class StoreBesideLists(RuleBasedStateMachine):
         length=st.integers(1, 2 * BLOCK_ROWS + 3),
         spare=st.integers(0, 600),
         on_disk=st.booleans(),
-        selection=st.sampled_from(SELECTIONS),
+        sampling=st.sampled_from(SELECTIONS),
         online=st.booleans(),
     )
-    def create(self, length, spare, on_disk, selection, online):
+    def create(self, length, spare, on_disk, sampling, online):
         self.directory = tempfile.mkdtemp() if on_disk else None
-        self.options = {"selection": selection, "online": online, "sync_every": 0.0, "directory": self.directory}
+        self.options = {"sampling": sampling, "online": online, "sync_every": 0.0, "directory": self.directory}
         self.length, self.capacity = length, max(6 * BLOCK_ROWS, length) + spare
         self.store = Store(length, self.capacity, **self.options)
         self.rows = []  # by n
