@@ -1,4 +1,4 @@
-"""What a role tells its supervisor (state, waits, failure) and what it is told (stop).
+"""What a role tells its supervisor (state, waits, progress, failure) and what it is told (stop, incarnation).
 
 One per process. Anything that waits registers here for as long as it does, so that `status.json` can name it; anything
 that must wake up when the process is asked to stop registers a callback; every thread of a role is started here.
@@ -23,7 +23,9 @@ _limits: list["Limit"] = []
 _callbacks: list[Callable[[], None]] = []
 _stop = threading.Event()
 _state = "starting"
-_listener: Callable[[], None] | None = None  # hears of every change of the state
+_listener: Callable[[], None] | None = None  # hears of every change of the state, and of the first progress
+_has_progressed = False
+_incarnation = 0
 _beat = time.monotonic()
 _figures: Callable[[], dict[str, float]] = dict
 _failure_lock = threading.RLock()  # held until the listener has heard of the failure
@@ -126,8 +128,31 @@ def state() -> str:
     return _state
 
 
+def progress() -> None:
+    """Announces that the role gets things done: the deaths before this life do not count any more."""
+    global _has_progressed
+    if not _has_progressed:
+        _has_progressed = True
+        if _listener:
+            _listener()
+
+
+def has_progressed() -> bool:
+    return _has_progressed
+
+
+def incarnation() -> int:
+    """Which life of its role this process is, over all restarts and resumes of the run; seeds are derived from it."""
+    return _incarnation
+
+
+def set_incarnation(number: int) -> None:
+    global _incarnation
+    _incarnation = number
+
+
 def beat() -> None:
-    """Marks progress of the role's main loop."""
+    """Marks a turn of the role's main loop."""
     global _beat
     _beat = time.monotonic()
 
@@ -239,9 +264,11 @@ def on_failure(callback: Callable[[BaseException], None]) -> None:
 
 def reset() -> None:
     """Forgets a past stop, so that one process can run several fleets one after the other."""
-    global _failure, _failure_listener
+    global _failure, _failure_listener, _has_progressed
     with _failure_lock:
         _failure = _failure_listener = None
+    _has_progressed = False
+    set_incarnation(0)
     with _lock:
         _stop.clear()
         _callbacks.clear()

@@ -159,7 +159,7 @@ def test_failing_environment_ends_with_its_traceback(start, tmp_path):
     command = [sys.executable, "-m", "dreamfleet", "train", *SMALL, "--task", "broken_env:make"]
     command += ["--run.max_restarts", "2", "--logdir", str(tmp_path / "run")]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert result.returncode == 1
+    assert result.returncode == 2, "it is refused before the fleet starts"
     assert "out of licences" in result.stderr and "broken_env.py" in result.stderr
     assert "supervisor.py" not in result.stderr, "the launcher's own traceback is of no use to the user"
 

@@ -63,6 +63,17 @@ class GrowingSlotAgent(SlotAgent, Protocol):
     def grow_slots(self, num_slots: int) -> None: ...
 
 
+@runtime_checkable
+class SeededAgent(Protocol):
+    """An agent that explores with random numbers of its own.
+
+    It is called after `load`, with a number that no life of the agent process in this run has had: a policy that draws
+    from what the options' seed alone gives would repeat its first actions after every restart and resume.
+    """
+
+    def seed_policy(self, number: int) -> None: ...
+
+
 class PolicyProgram(NamedTuple):
     """A function that `jax.export` has serialised, and the arrays to call it with.
 

@@ -18,6 +18,7 @@ class RandomAgent:
         self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], options: AgentOptions
     ):
         self.obs_space, self.act_space = obs_space, act_space
+        self._seed = options.seed
         self._rng = np.random.default_rng(options.seed)
         self._samplers = {key: self._make_sampler(space) for key, space in act_space.items() if key != "reset"}
 
@@ -48,6 +49,9 @@ class RandomAgent:
 
     def load(self, data: dict, regex: str | None = None) -> None:
         self._rng.bit_generator.state = json.loads(data["rng"])
+
+    def seed_policy(self, number: int) -> None:
+        self._rng.bit_generator.state = np.random.default_rng([self._seed, number]).bit_generator.state
 
     def _make_sampler(self, space: elements.Space) -> Callable[[int], np.ndarray]:
         rng, shape, dtype = self._rng, space.shape, np.dtype(space.dtype)

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import elements
+
 LEVELS = ("ok", "warning", "error")
 
 
@@ -18,6 +20,9 @@ class CheckReport:
 
     def __init__(self):
         self.facts: dict[str, float] = {}
+        self.spaces: dict[str, elements.Space] | None = None  # of observations and actions, once it was built
+        self.episodes = 0  # that were finished
+        self.raised: Exception | None = None  # by the environment
         self._findings: dict[tuple[str, str], Finding] = {}
         self._counts: dict[tuple[str, str], int] = {}
 

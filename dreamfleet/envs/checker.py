@@ -1,6 +1,8 @@
-"""Checks an environment before anybody trains on it; called by `dreamfleet check-env` and from Python."""
+"""Checks an environment before anybody trains on it; called by `dreamfleet check-env`, from Python and before a run."""
 
+import contextlib
 import hashlib
+import math
 import sys
 import time
 import traceback
@@ -15,7 +17,7 @@ import psutil
 from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.check_report import CheckReport
-from dreamfleet.envs.contract import Env, check_spaces
+from dreamfleet.envs.contract import Env, check_spaces, take_step
 from dreamfleet.envs.images import is_usable
 from dreamfleet.envs.step_checker import StepChecker
 from dreamfleet.errors import ConfigError, EnvError
@@ -30,24 +32,54 @@ def check_env(make_env: Callable[[int], Any], steps: int = 1000, seed: int = 0) 
     """Steps the environment that `make_env(seed)` returns with random actions and reports all that was seen."""
     report = CheckReport()
     is_light = "jax" not in sys.modules
-    env = None
-    try:
-        env = as_env(make_env(seed), seed)
-        check_spaces(env)
-        _check_spaces(env, report)
-        if _play(env, steps, report):
+    with _reporting(report):
+        if _try(make_env, seed, steps, report):
             _compare(make_env, seed, min(steps, COMPARED_STEPS), report)
+    _check_process(make_env, is_light, report)
+    return report
+
+
+def check_quickly(
+    make_env: Callable[[int], Any], steps: int, most_s: float, on_step: Callable[[], None] = lambda: None
+) -> CheckReport:
+    """The same for one environment, and at most about so many seconds of steps; `on_step` is called before each."""
+    report = CheckReport()
+    with _reporting(report):
+        _try(make_env, 0, steps, report, most_s, on_step)
+    return report
+
+
+@contextlib.contextmanager
+def _reporting(report: CheckReport) -> Iterator[None]:
+    """Turns what an environment raises into findings."""
+    try:
+        yield
     except ConfigError:
         raise  # the task is wrong, not the environment
     except EnvError as error:
+        report.raised = error
         report.add("error", "contract", str(error))
-    except Exception:
+    except Exception as error:
+        report.raised = error
         report.add("error", "raised", traceback.format_exc().rstrip())
+
+
+def _try(
+    make_env: Callable[[int], Any],
+    seed: int,
+    steps: int,
+    report: CheckReport,
+    most_s: float = math.inf,
+    on_step: Callable[[], None] = lambda: None,
+) -> bool:
+    env = as_env(make_env(seed), seed)
+    try:
+        check_spaces(env)
+        report.spaces = {**env.obs_space, **env.act_space}
+        _check_spaces(env, report)
+        return _play(env, steps, report, most_s, on_step)
     finally:
-        if env is not None:
-            _close(env, report)
-    _check_process(make_env, is_light, report)
-    return report
+        _close(env, report)
 
 
 def _check_spaces(env: Env, report: CheckReport) -> None:
@@ -67,26 +99,30 @@ def _check_spaces(env: Env, report: CheckReport) -> None:
             report.add("warning", "actions", f"'{key}' is not in [-1, 1]: wrap it in NormalizeAction and ClipAction")
 
 
-def _play(env: Env, steps: int, report: CheckReport) -> bool:
+def _play(env: Env, steps: int, report: CheckReport, most_s: float, on_step: Callable[[], None]) -> bool:
     """Checks every step, and measures; returns whether the environment could be stepped to the end."""
     num_envs = getattr(env, "num_envs", None) or 1
     checker = StepChecker(env.obs_space, num_envs, report)
     times, memory = [], []
-    begin = time.perf_counter()
+    on_step()
+    start = begin = time.perf_counter()
     # Half-way an episode is left before its end, as happens when a connection is lost.
     for action, obs in _steps(env, steps, leave_at=steps // 2):
         times.append(time.perf_counter() - begin)
         if not checker.add(np.atleast_1d(action["reset"]), obs):
             return False
+        report.episodes = len(checker.episodes)
+        if time.perf_counter() - start > most_s:
+            break
         memory.append(_memory_mb())
+        on_step()
         begin = time.perf_counter()
     checker.finish()
-    _report_episodes(checker, steps, report)
-    _report_speed(times, num_envs, report)
-    growth = memory[-1] - memory[len(memory) // 2]
-    report.facts["memory_growth_mb"] = round(growth, 1)
-    level, advice = ("warning", ": does it keep old observations?") if growth > LEAK_MB else ("ok", "")
-    report.add(level, "memory", f"grew by {max(growth, 0):.1f} MB in the last {steps - steps // 2:,} steps{advice}")
+    _report_episodes(checker, len(times), report)
+    if times:
+        _report_speed(times, num_envs, report)
+    if memory:
+        _report_memory(memory, report)
     return True
 
 
@@ -99,7 +135,7 @@ def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Bat
     for step in range(steps):
         action: dict = {k: _sample(s, rows, rng) for k, s in env.act_space.items()}
         action["reset"] = is_last | (step == leave_at)
-        obs = env.step(action if count else {k: v[0] for k, v in action.items()})
+        obs = take_step(env, action if count else {k: v[0] for k, v in action.items()})
         obs = {k: np.asarray(v) if count else np.asarray(v)[None] for k, v in obs.items()}
         yield action, obs
         is_last = obs["is_last"].astype(bool)
@@ -133,6 +169,14 @@ def _report_speed(times: list[float], rows: int, report: CheckReport) -> None:
     message = f"{speed:,.0f} steps/s in one process, slowest step {1000 * max(times):,.1f} ms"
     advice = ": use several processes (--run.envs)" if speed < SLOW else ""
     report.add("warning" if advice else "ok", "speed", message + advice)
+
+
+def _report_memory(memory: list[float], report: CheckReport) -> None:
+    growth = memory[-1] - memory[len(memory) // 2]
+    report.facts["memory_growth_mb"] = round(growth, 1)
+    level, advice = ("warning", ": does it keep old observations?") if growth > LEAK_MB else ("ok", "")
+    steps = len(memory) - len(memory) // 2
+    report.add(level, "memory", f"grew by {max(growth, 0):.1f} MB in the last {steps:,} steps{advice}")
 
 
 def _compare(make_env: Callable, seed: int, steps: int, report: CheckReport) -> None:

@@ -62,6 +62,19 @@ def check_spaces(env: Env) -> None:
         )
 
 
+def take_step(env: Env, action: Act) -> Obs:
+    """Steps an environment; one that would end the process raises instead, as the role would seem to be done."""
+    try:
+        return env.step(action)
+    except SystemExit as exit:
+        raise EnvError(f"the environment called sys.exit({exit.code!r}) in step") from exit
+
+
+def can_hold(expected: np.dtype, given: np.dtype) -> bool:
+    """Whether values of a type are converted: to another width, and whole numbers to fractions, but not the reverse."""
+    return given.kind in "biuf" and (given.kind != "f" or expected.kind == "f")
+
+
 def reset_action(env: Env) -> Act:
     """An action that starts a new episode, with zeros in the entries that are ignored."""
     action: Act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}

@@ -6,7 +6,7 @@ from typing import Any
 import elements
 import numpy as np
 
-from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES, Obs
+from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES, Obs, can_hold
 from dreamfleet.errors import EnvError
 
 INT32 = np.iinfo(np.int32)
@@ -49,12 +49,18 @@ class FromDmEnv:
     def _obs(self, time_step: Any) -> Obs:
         entries = dict(_flatten(time_step.observation, self._obs_name))
         return {
-            **{k: np.asarray(entries[k]).astype(dtype, copy=False) for k, dtype in self._dtypes.items()},
+            **{k: _cast(k, np.asarray(entries[k]), dtype) for k, dtype in self._dtypes.items()},
             "reward": np.float32(time_step.reward or 0.0),
             "is_first": bool(time_step.first()),
             "is_last": self._done,
             "is_terminal": self._done and time_step.discount == 0,
         }
+
+
+def _cast(key: str, value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if value.dtype != dtype and not can_hold(dtype, value.dtype):
+        raise EnvError(f"observation '{key}' is {value.dtype}, but its spec says {dtype}")
+    return value.astype(dtype, copy=False)
 
 
 def _has_names(tree: Any) -> bool:

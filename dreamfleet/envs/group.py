@@ -11,7 +11,8 @@ from numpy import count_nonzero, isfinite, ndarray
 from dreamfleet import lifecycle
 from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.adapt import as_env
-from dreamfleet.envs.contract import Env, check_spaces, reset_action
+from dreamfleet.envs.contract import Env, can_hold, check_spaces, reset_action, take_step
+from dreamfleet.envs.registry import takes
 from dreamfleet.errors import ConfigError, EnvError
 
 log = logging.getLogger("dreamfleet.envs")
@@ -45,13 +46,15 @@ class Part(NamedTuple):
 class EnvGroup:
     """Owns the environments of one worker process.
 
-    An environment that raises is logged with its traceback, rebuilt and starts a new episode. One that cannot even
-    start, or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`. One
-    that takes more than `timeout_s` for a step or for its construction is replaced together with its process.
+    An environment that raises is logged with its traceback, rebuilt and starts a new episode; a factory that takes
+    `rebuild` gets the number of the rebuild, for another seed than the one that led to the failure. One that cannot
+    even start, or raises `MAX_FAILURES` times without finishing an episode, is beyond help: the error leaves `step`.
+    One that takes more than `timeout_s` for a step or for its construction is replaced together with its process.
     """
 
-    def __init__(self, make_env: Callable[[int], Any], env_ids: Sequence[int], timeout_s: float = 0.0):
+    def __init__(self, make_env: Callable[..., Any], env_ids: Sequence[int], timeout_s: float = 0.0):
         self.rebuilds = 0
+        self._takes_rebuild = takes(make_env, "rebuild")
         self._limit = lifecycle.Limit(timeout_s)
         self._make_env = make_env
         self._ids = list(env_ids)
@@ -59,6 +62,8 @@ class EnvGroup:
         self._limit.end()
         self._steps = [f"{member}: step" for member in self._members]
         self._failures = [0] * len(self._members)  # since the last episode that was finished
+        self._unfinished = np.ones(len(self._ids), bool)  # not an episode yet
+        self._has_progressed = False
         self._spaces = self._members[0].env.obs_space
         self.use_buffers(self.make_buffers())
 
@@ -73,6 +78,8 @@ class EnvGroup:
             self._limit.begin(self._steps[i])
             self._step_one(i, {k: v[member.rows] for k, v in acts.items()})
         self._limit.end()
+        if not self._has_progressed:
+            self._watch_progress()
         return self._obs
 
     def make_buffers(self) -> Batch:
@@ -88,24 +95,30 @@ class EnvGroup:
         for member in self._members:
             self._discard(member)
 
+    def _watch_progress(self) -> None:
+        """The worker gets on once all have finished an episode: others do not make up for one that never does."""
+        self._unfinished &= ~self._obs["is_last"]
+        if not self._unfinished.any():
+            self._has_progressed = True
+            lifecycle.progress()
+
     def _step_one(self, i: int, action: dict) -> None:
         member = self._members[i]
         try:
-            self._store(member, member.env.step(action))
+            self._store(member, take_step(member.env, action))
             if self._failures[i] and np.any(self._obs["is_last"][member.rows]):
                 self._failures[i] = 0
         except Exception:
             self.rebuilds += 1
             self._failures[i] += 1
             if self._failures[i] >= MAX_FAILURES:
-                log.error("%s raised %d times in a row", member, self._failures[i])
                 raise
             log.exception("%s raised and is rebuilt", member)
             self._discard(member)
             self._members[i] = member = member._replace(env=self._build(member.env_id))
             self._limit.begin(self._steps[i])
             resets = {k: v[member.rows] for k, v in self.reset_actions().items()}
-            self._store(member, member.env.step(resets))
+            self._store(member, take_step(member.env, resets))
 
     def _store(self, member: Member, obs: dict) -> None:
         rows = member.rows
@@ -139,7 +152,8 @@ class EnvGroup:
 
     def _build(self, env_id: int) -> Env:
         self._limit.begin(f"environment {env_id}: construction")
-        env = as_env(self._make_env(env_id))
+        given = {"rebuild": self.rebuilds} if self._takes_rebuild else {}
+        env = as_env(self._make_env(env_id, **given))
         check_spaces(env)
         return env
 
@@ -164,6 +178,5 @@ def _are_finite(numbers: np.ndarray, room: np.ndarray) -> bool:
 
 
 def _check_dtype(member: Member, key: str, given: np.dtype, expected: np.dtype) -> None:
-    # Numbers of another width are converted, as are whole ones for a space of fractions.
-    if given.kind not in "biuf" or (given.kind == "f" and expected.kind != "f"):
+    if not can_hold(expected, given):
         raise EnvError(f"{member}: observation '{key}' is {given}, but its space says {expected}")

@@ -10,6 +10,7 @@ import elements
 import numpy as np
 from gymnasium import spaces
 
+from dreamfleet.envs.contract import can_hold
 from dreamfleet.errors import EnvError
 
 INT32 = np.iinfo(np.int32)
@@ -36,6 +37,8 @@ class Leaf:
         for part in self._path:
             tree = tree[part]
         value = np.asarray(tree)
+        if value.dtype != self.space.dtype and not can_hold(self.space.dtype, value.dtype):
+            raise EnvError(f"observation '{self.key}' is {value.dtype}, but its space is {self._source}")
         if isinstance(self._source, COUNTED):
             value = value - self._source.start
         if self._entry is not None:

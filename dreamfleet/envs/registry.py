@@ -13,7 +13,7 @@ from dreamfleet.base.loader import load_option
 from dreamfleet.envs.adapt import as_env, fit
 from dreamfleet.envs.contract import RENDER_MODE, Env
 from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
-from dreamfleet.errors import ConfigError
+from dreamfleet.errors import ConfigError, EnvError
 from dreamfleet.options.args import read_env_options
 from dreamfleet.options.env import DummyOptions, EnvOptions, GymOptions
 
@@ -52,6 +52,13 @@ def make_env(
     With `render`, Gymnasium and callables that take `render_mode` are told to draw pictures, for `envs.rendering`.
     """
     env_options = options if isinstance(options, EnvOptions) else read_env_options(options or {})
+    try:
+        return _make(task, seed, env_options, render)
+    except SystemExit as exit:  # which would seem to be the end of the role that makes the environment
+        raise EnvError(f"the task called sys.exit({exit.code!r}) when its environment was made") from exit
+
+
+def _make(task: str | Callable, seed: int, env_options: EnvOptions, render: bool) -> Env:
     if render:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are wanted and no windows
     if callable(task):
@@ -129,7 +136,7 @@ def _extra(suite: str, name: str, seed: int, options: Any) -> Env:
 def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> Env:
     """Calls a user's factory, with the seed if it takes one, and makes one of our environments of what it returns."""
     given = {"seed": seed, **({"render_mode": RENDER_MODE} if render else {})}
-    made: Any = factory(**{name: value for name, value in given.items() if _takes(factory, name)})
+    made: Any = factory(**{name: value for name, value in given.items() if takes(factory, name)})
     env = as_env(made, seed, options.size, options.info)
     env = fit(env, options.size) if env is made else env
     repeat, length = options.repeat, options.length
@@ -140,7 +147,8 @@ def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> En
     return TimeLimit(env, length) if length else env
 
 
-def _takes(factory: Callable, name: str) -> bool:
+def takes(factory: Callable, name: str) -> bool:
+    """Whether a factory has a parameter of this name."""
     try:
         return name in inspect.signature(factory).parameters
     except ValueError:  # a callable without a signature, such as some built into C

@@ -8,7 +8,7 @@ import numpy as np
 
 from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.check_report import CheckReport
-from dreamfleet.envs.contract import STEP_SPACES
+from dreamfleet.envs.contract import STEP_SPACES, can_hold
 
 
 class StepChecker:
@@ -48,7 +48,7 @@ class StepChecker:
         if value.shape[1:] != space.shape:
             self._say("error", "shapes", f"'{key}' has shape {value.shape[1:]}, but its space says {space.shape}", key)
             return False
-        if value.dtype.kind not in "biuf" or (value.dtype.kind == "f") > (space.dtype.kind == "f"):
+        if not can_hold(space.dtype, value.dtype):
             self._say("error", "dtypes", f"'{key}' is {value.dtype}, but its space says {space.dtype}", key)
             return False
         if value.dtype != space.dtype and key not in STEP_SPACES:

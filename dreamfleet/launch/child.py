@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 
+from dreamfleet import lifecycle
 from dreamfleet.launch.supervise.lifeline import OUTCOME_TIMEOUT_S, ForwardLogs, Lifeline, receive_order, run_to_end
 from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_marked
 from dreamfleet.launch.topology import load_target
@@ -60,6 +61,7 @@ def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
     def call() -> None:
         sys.path[:] = order["path"]
         os.chdir(order["cwd"])
+        lifecycle.set_incarnation(order["incarnation"])
         _set_seed(order["seed"])
         target, args, kwargs = pickle.loads(payload)
         role = load_target(target)

@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from dreamfleet import lifecycle, rpc
+from dreamfleet.launch.digest import LogDigest
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss
 from dreamfleet.launch.lock import lock_logdir
@@ -86,7 +87,12 @@ def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> Outcom
     def find_progress(status: dict) -> Progress | None:
         return read_progress(options.logdir) if "logger" in status["roles"] else figures.progress(status)
 
-    return run_fleet(specs, options, Path(options.logdir) / "joined" / name, find_progress=find_progress)
+    return run_fleet(specs, options, joined_directory(options, name), find_progress=find_progress)
+
+
+def joined_directory(options: RoleOptions, name: str) -> Path:
+    """Where the logs and the status of roles go that join a fleet."""
+    return Path(options.logdir) / "joined" / name
 
 
 def run_fleet(
@@ -103,17 +109,18 @@ def run_fleet(
     find_progress = find_progress or (lambda _: read_progress(options.logdir))
 
     def show(status: dict) -> None:
+        digest.tell_repeats()
         terminal.update(find_progress(status), status)
         if terminal.is_lost:
             supervisor.request_stop("SIGPIPE")
 
-    with Terminal(options.steps) as terminal:
+    with Terminal(options.steps) as terminal, contextlib.closing(LogDigest(terminal.print)) as digest:
         supervisor = Supervisor(
             specs,
             directory,
             heartbeat_timeout_s=options.heartbeat_timeout,
             stop_grace_s=options.stop_grace,
-            on_log=lambda role, level, text: terminal.print(f"[{role}] {text}"),
+            on_log=digest.add,
             on_status=show,
             describe_loss=describe_loss,
         )

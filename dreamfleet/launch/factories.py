@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import elements
 import numpy as np
 
+from dreamfleet import lifecycle
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.base.loader import load_option
 from dreamfleet.envs import Env, make_env
@@ -62,9 +63,10 @@ def load_agent_class(name: str) -> Any:
     return load_option("agent", name, "give module:attr of a class in a module that Python finds")
 
 
-def make_run_env(options: Options, index: int, task: Callable | None = None, incarnation: int = 0) -> Env:
-    """Environment number `index` of the task, with a seed of its own in each incarnation."""
-    return make_env(task or options.task, derive_seed(options.seed, "env", index, incarnation), options.env)
+def make_run_env(options: Options, index: int, task: Callable | None = None, rebuild: int = 0) -> Env:
+    """Environment number `index` of the task, with a seed of its own in each life of its process and each rebuild."""
+    seed = derive_seed(options.seed, "env", index, lifecycle.incarnation(), rebuild)
+    return make_env(task or options.task, seed, options.env)
 
 
 def make_run_replay(options: Options, mode: str) -> Store:
@@ -82,7 +84,7 @@ def make_run_replay(options: Options, mode: str) -> Store:
         online=replay.online and is_train,
         sync_every=replay.sync_every,
         truncates=options.run.mode == "serial",
-        seed=derive_seed(options.seed, f"replay_{mode}", 0, 0),
+        seed=derive_seed(options.seed, f"replay_{mode}", 0, lifecycle.incarnation()),
     )
 
 
@@ -97,11 +99,8 @@ def replay_directory(options: Options) -> Path:
     return Path(options.replay.directory or f"{options.logdir}/replay").expanduser().absolute()
 
 
-def check_replay(options: Options, task: Callable | None = None) -> str:
-    """What the replay will take, as far as the task alone tells; raises ConfigError if not even that fits."""
-    env = make_run_env(options, 0, task)
-    spaces = {**env.obs_space, **env.act_space}
-    env.close()
+def check_replay(options: Options, spaces: dict[str, elements.Space]) -> str:
+    """What the replay will take, as far as the task's spaces tell; raises ConfigError if not even that fits."""
     schema = Schema(
         Column(key, np.dtype(space.dtype), tuple(space.shape))
         for key, space in spaces.items()

@@ -41,10 +41,15 @@ def _run(options: Options, task: Callable | None, agent: Callable | None) -> Out
 
 def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = False) -> Outcome:
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
-    from dreamfleet.launch.combined import join_fleet
+    from dreamfleet.launch.combined import join_fleet, joined_directory
 
     roles = _role_options(options, is_joined=True)
     name = f"env{index}" if kind == "env" else kind
+    if kind in ("env", "envs"):
+        from dreamfleet.launch.preflight import check_joined
+
+        if reason := check_joined(options, joined_directory(roles, name)):
+            return Outcome(STOPPED, reason)
     return join_fleet(_role_specs(kind, options, roles, index, is_eval), name, roles)
 
 

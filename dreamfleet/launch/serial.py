@@ -2,12 +2,11 @@
 
 import contextlib
 import dataclasses
-import functools
-import inspect
 import math
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss
 from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome, stop_signals
+from dreamfleet.launch.supervise.incarnations import Incarnations
 from dreamfleet.launch.topology import derive_seed
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
@@ -60,6 +60,8 @@ class Leg:
         if options.leg:  # saves and logs at the end of the leg, and not when the time has come; there are no reports
             options = dataclasses.replace(options, save_every=0.0, log_every=0.0, report_every=0.0)
         self._options = options
+        if options.leg:  # a leg is the same whichever process it is run in
+            lifecycle.set_incarnation(0)
         replay = self._replay = ReplayRole(make.make_replay_train(), make.make_replay_eval(), make.make_stream, options)
         self._logger = LoggerRole(make.make_logger(), options)
         for role in (replay, self._logger):
@@ -69,13 +71,10 @@ class Leg:
         clients = DirectClient("replay", replay.methods()), DirectClient("logger", self._logger.methods())
         actor = Actor(agent, *clients, options, send_delay_s=0.0)
         act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in actor.parsers().items()})
-        make_envs = make.make_env_train, make.make_env_eval
         if options.leg:
-            _set_seed(derive_seed(options.seed, "serial", 0, number))
-            if hasattr(agent, "seed_policy"):
-                agent.seed_policy(number)
-            make_envs = _with_incarnation(make_envs[0], number), _with_incarnation(make_envs[1], number)
-        self._workers = _make_workers(*make_envs, act, options)
+            lifecycle.set_incarnation(number)
+        _set_seed(derive_seed(options.seed, "serial", 0, lifecycle.incarnation()))
+        self._workers = _make_workers(make.make_env_train, make.make_env_eval, act, options)
         self._learner = Learner(agent, *clients, dataclasses.replace(options, prefetch=1), wait_s=0.0)
         self._learner.restore()
         self._learner.observe(replay.counts())
@@ -131,11 +130,20 @@ def run_serial(make: Factories, options: RoleOptions) -> Outcome:
     should_show = Every(1.0)
     with Terminal(options.steps) as terminal, _stop_on_signals(options) as received:
         try:
+            lifecycle.set_incarnation(_count_life(options))
             is_complete = serial(make, options, on_turn=show, is_asked=lambda: bool(received))
             lifecycle.raise_failure()  # of a thread, such as the one that writes checkpoints
         finally:
             lifecycle.reset()
     return Outcome(COMPLETE) if is_complete else Outcome(STOPPED, received[0] if received else "")
+
+
+def _count_life(options: RoleOptions) -> int:
+    """The number of this life of the run, which counts as used from here on."""
+    incarnations = Incarnations(Path(options.logdir))
+    with contextlib.suppress(OSError):  # a full disk, which others report
+        incarnations.use(incarnations.first)
+    return incarnations.first
 
 
 @contextlib.contextmanager
@@ -224,12 +232,6 @@ def _make_workers(make_train: Callable, make_eval: Callable, act: Any, options: 
     total = options.envs + options.eval_envs
     groups = [(make_train, range(options.envs), False), (make_eval, range(options.envs, total), True)]
     return [EnvWorker(make, list(ids), is_eval, act, options.act_timeout) for make, ids, is_eval in groups if ids]
-
-
-def _with_incarnation(make_env: Callable, number: int) -> Callable:
-    """A factory whose environments are seeded for this leg, if it can tell legs apart."""
-    has_incarnation = "incarnation" in inspect.signature(make_env).parameters
-    return functools.partial(make_env, incarnation=number) if has_incarnation else make_env
 
 
 def _set_seed(seed: int) -> None:

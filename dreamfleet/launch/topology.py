@@ -11,8 +11,9 @@ from dreamfleet.base.loader import load_attribute
 class RestartPolicy:
     """What happens when a role dies before the run ends.
 
-    A role may fail `max_restarts` times in a row to reach `running`; the last of these failures ends the run, and with
-    0 any death does. The delay before a restart starts at `backoff_s` and doubles up to `backoff_max_s`.
+    A role may die `max_restarts` times without progress in between (`lifecycle.progress`, or a minute of running); the
+    last of these deaths ends the run, and with 0 any death does. The delay before a restart starts at `backoff_s` and
+    doubles up to `backoff_max_s`.
     """
 
     restart: bool = True
@@ -59,7 +60,10 @@ def load_target(target: Callable | str) -> Callable:
     return target if callable(target) else load_attribute(target)
 
 
-def derive_seed(run_seed: int, role: str, index: int, incarnation: int) -> int:
-    """The 32-bit seed of one incarnation: the first four bytes of BLAKE2b over `run_seed/role/index/incarnation`."""
-    text = f"{run_seed}/{role}/{index}/{incarnation}"
+def derive_seed(run_seed: int, role: str, index: int, incarnation: int, rebuild: int = 0) -> int:
+    """The 32-bit seed of one incarnation: the first four bytes of BLAKE2b over `run_seed/role/index/incarnation`.
+
+    What is built again within an incarnation has the number of the rebuild at the end.
+    """
+    text = f"{run_seed}/{role}/{index}/{incarnation}" + (f"/{rebuild}" if rebuild else "")
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")

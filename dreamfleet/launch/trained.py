@@ -41,11 +41,11 @@ def make_trained_agent(run: SavedRun) -> Any:
     return agent
 
 
-def make_eval_env(options: Options, render: bool = False) -> Callable[[int], Env]:
+def make_eval_env(options: Options, render: bool = False) -> Callable[..., Env]:
     """A factory of environments by number, with other seeds than those of the training; `render` as in `make_env`."""
 
-    def make(index: int) -> Env:
-        return make_env(options.task, derive_seed(options.seed, "eval", index, 0), options.env, render)
+    def make(index: int, rebuild: int = 0) -> Env:
+        return make_env(options.task, derive_seed(options.seed, "eval", index, 0, rebuild), options.env, render)
 
     return make
 

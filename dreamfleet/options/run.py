@@ -95,7 +95,11 @@ class RunOptions:
     from_checkpoint_regex: str = option(".*", "load only the parameters whose name matches")
     restart: bool = option(True, "restart roles that die", can_change=True)
     max_restarts: int = option(
-        5, "failed starts in a row before the run gives up; 0 allows none", at_least=0, can_change=True
+        5,
+        "deaths of a role without progress in between (an episode, an update, a checkpoint, stored steps, or a minute of "
+        "running) before the run gives up; 0 allows none",
+        at_least=0,
+        can_change=True,
     )
     heartbeat_timeout: float = option(
         60.0, "seconds without a heartbeat before a role is restarted", above=0, can_change=True

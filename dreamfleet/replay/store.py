@@ -177,8 +177,9 @@ class Store:
     def load(self, data: dict[str, Any]) -> None:
         """Goes on from a watermark; rows beyond it are kept, unless the store was told to truncate them."""
         with self._lock:
-            for mode, state in data["rngs"].items():
-                self._rng(mode).bit_generator.state = state
+            if self.truncates:  # else rows may have been drawn after the watermark, and would be drawn again
+                for mode, state in data["rngs"].items():
+                    self._rng(mode).bit_generator.state = state
             if self.truncates and self._rows and data["store"] == self._state.store_id:
                 self._rows.truncate(data["committed"])
                 self._load_priorities()

@@ -134,6 +134,7 @@ class LoggerRole:
             for part in _parts({**self._metrics.result(), **counts}, ADD_METRICS):
                 self._logger.add(part)
             self._logger.write()
+            lifecycle.progress()
 
     def write_progress(self) -> None:
         """Updates `progress.json`."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.launch.factories import check_replay, make_run_replay, make_run_stream
+from dreamfleet.launch.factories import check_replay, make_run_env, make_run_replay, make_run_stream
 from dreamfleet.options import check_options, load_options
 
 
@@ -80,9 +80,14 @@ def test_stream_and_store_fit(make, tmp_path):
         assert next(make_run_stream(config, store, "report"))["n"].shape == (4, 5)
 
 
+def find_spaces(config) -> dict:
+    env = make_run_env(config, 0)
+    return {**env.obs_space, **env.act_space}
+
+
 def test_what_the_replay_will_take_is_said(tmp_path):
     config = load_options({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 100_000})
-    text = check_replay(config)
+    text = check_replay(config, find_spaces(config))
     assert text.startswith("replay buffer: 100,000 steps, at least 1.4 GB (12,299 bytes per step) in ")
     assert str(tmp_path) in text
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +97,8 @@ def test_what_the_replay_will_take_is_said(tmp_path):
 def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, storage):
     options = {"task": "dummy_image", "replay.capacity": 10**12, "replay.storage": storage}
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes per step\), but"):
-        check_replay(load_options({"task": "dummy_vector", "logdir": str(tmp_path), **options}))
+        config = load_options({"logdir": str(tmp_path), **options})
+        check_replay(config, find_spaces(config))
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,21 @@ from pathlib import Path
 import pytest
 
 from dreamfleet.launch.supervise.process import RoleThread
-from dreamfleet.launch.supervise.role_record import STABLE_S, Cause, Incarnation, RoleRecord, Verdict, describe_exit
+from dreamfleet.launch.supervise.role_record import (
+    PROGRESS_S,
+    STABLE_S,
+    Cause,
+    Incarnation,
+    RoleRecord,
+    Verdict,
+    describe_exit,
+)
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 
 
 @pytest.fixture
 def handle():
-    return RoleThread(RoleSpec("role", time.monotonic), lambda: None)
+    return RoleThread(RoleSpec("role", time.monotonic), 0, lambda: None)
 
 
 @pytest.fixture
@@ -25,9 +33,10 @@ def make_role(handle):
     return make
 
 
-def die(role: RoleRecord, ran_s: float | None) -> Verdict:
+def die(role: RoleRecord, ran_s: float | None, progress: bool = False) -> Verdict:
     """Judges a death after the role was running for so long, or had not got there."""
     assert role.life
+    role.life.has_progressed = progress
     role.life.running_since = None if ran_s is None else time.monotonic() - ran_s
     role.restart_at = None
     return role.apply_policy(Cause("role", "killed", "", time.monotonic()))
@@ -43,9 +52,18 @@ def test_failed_starts_in_a_row_spend_the_budget(make_role):
     assert [die(role, None) for _ in range(3)] == [Verdict.RESTART, Verdict.RESTART, Verdict.GIVE_UP]
 
 
-def test_having_run_gives_the_budget_back(make_role):
+@pytest.mark.parametrize("ran_s", [None, 0.1, PROGRESS_S - 1])
+def test_having_run_for_a_moment_is_no_progress(make_role, ran_s):
+    role = make_role(RestartPolicy(max_restarts=3))
+    assert [die(role, ran_s) for _ in range(3)] == [Verdict.RESTART, Verdict.RESTART, Verdict.GIVE_UP]
+
+
+@pytest.mark.parametrize("life", [{"ran_s": 0.1, "progress": True}, {"ran_s": PROGRESS_S + 1}])
+def test_progress_or_a_minute_gives_the_budget_back(make_role, life):
     role = make_role(RestartPolicy(max_restarts=2))
-    assert [die(role, ran) for ran in (None, 0.1, None, 0.1)] == [Verdict.RESTART] * 4
+    for _ in range(4):
+        assert die(role, None) is Verdict.RESTART
+        assert die(role, **life) is Verdict.RESTART
     assert [die(role, None) for _ in range(2)] == [Verdict.RESTART, Verdict.GIVE_UP]
 
 
@@ -55,7 +73,7 @@ def test_no_budget_means_that_any_death_ends_the_run(make_role, ran_s):
 
 
 def test_dying_soon_after_running_still_backs_off(make_role):
-    role = make_role(RestartPolicy(backoff_s=100.0, backoff_max_s=1000.0))
+    role = make_role(RestartPolicy(max_restarts=9, backoff_s=100.0, backoff_max_s=1000.0))
     delays = []
     for _ in range(4):
         die(role, 0.1)

@@ -10,6 +10,7 @@ import pytest
 
 from dreamfleet import lifecycle
 from dreamfleet.errors import RunFailed
+from dreamfleet.launch.supervise.incarnations import Incarnations
 from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.launch.topology import RoleSpec, derive_seed
 from tests.launch import targets
@@ -81,7 +82,7 @@ def test_status_tells_what_each_role_does(fleet):
     for role in last["roles"].values():
         assert role["state"] == "done" and role["exit"] == "exit code 0" and role["pid"] is None
     assert statuses[0]["state"] == "starting"
-    assert sorted(path.name for path in fleet.logdir.iterdir()) == ["logs", "status.json"]
+    assert sorted(path.name for path in fleet.logdir.iterdir()) == ["incarnations", "logs", "status.json"]
 
 
 def test_failed_run_is_told_in_the_status(fleet):
@@ -144,3 +145,23 @@ def test_thread_that_does_not_stop_is_left_behind(fleet):
     leave.set()
     assert fleet.journal.find("main", "did not stop within 0.2 s")
     assert read_status(fleet.logdir)["roles"]["main"]["state"] == "dead"
+
+
+def test_lives_are_counted_over_restarts_and_resumes_of_the_run(fleet):
+    """No seed is used twice, also when the launcher is killed, since a number counts as used before the role starts."""
+    specs = [RoleSpec("main", targets.draw, is_main=True, seed=5), RoleSpec("env0", targets.draw, seed=5)]
+    expected = []
+    for incarnation in range(3):
+        fleet.journal.lines.clear()
+        fleet.journal.on("env0", "drew", fleet.request_stop)
+        fleet.run(*specs)
+        random.seed(derive_seed(5, "env0", 0, incarnation))
+        expected.append(random.random())
+        assert fleet.journal.find("env0", f"drew {expected[-1]} ")
+        assert (fleet.logdir / "incarnations").read_text() == f"{incarnation + 1}\n"
+    assert len(set(expected)) == 3
+
+
+def test_a_damaged_count_of_lives_leads_to_numbers_that_were_never_used(tmp_path):
+    (tmp_path / "incarnations").write_text("")
+    assert Incarnations(tmp_path).first > 1_000_000

@@ -144,13 +144,24 @@ def test_failure_without_budget_ends_the_run(fleet):
         )
 
 
-def test_role_that_is_killed_as_soon_as_it_runs_spends_no_budget(fleet, tmp_path):
+def test_role_that_is_killed_as_soon_as_it_makes_progress_spends_no_budget(fleet, tmp_path):
     policy = RestartPolicy(max_restarts=2, backoff_s=0.01)
     fleet.run(
         main_until(fleet, "other", "ready"),
-        RoleSpec("other", targets.die_when_running, (str(tmp_path / "lives"), 4), policy=policy),
+        RoleSpec("other", targets.die_when_running, (str(tmp_path / "lives"), 4, True), policy=policy),
     )
     assert len(fleet.journal.find("other", "killed by SIGKILL: restarting")) == 4
+
+
+def test_role_that_is_killed_as_soon_as_it_runs_spends_its_budget(fleet, tmp_path):
+    policy = RestartPolicy(max_restarts=3, backoff_s=0.01)
+    lives = tmp_path / "lives"
+    with pytest.raises(RunFailed, match=r"(?s)other failed: killed by SIGKILL.*other died 3 times without progress"):
+        fleet.run(
+            RoleSpec("main", targets.serve, is_main=True),
+            RoleSpec("other", targets.die_when_running, (str(lives), 1000, False), policy=policy),
+        )
+    assert len(lives.read_text()) == 3
 
 
 def test_killed_role_is_replaced(fleet):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import elements
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dreamfleet import lifecycle
@@ -66,8 +65,8 @@ class Dreamer:
         self._train_keys += [learning.DETER, learning.STOCH] if self._context else []
         self._make_state(obs_space, act_space, options)
         self._policy_seed = options.seed + 1
+        self.seed_policy(0)
         self._compile()
-        self._calls = itertools.count()
         self._slots: acting.PolicyCarry | None = None
         self._pending: Update | None = None
         self._publish(self._model)
@@ -80,7 +79,7 @@ class Dreamer:
 
     def policy(self, carry: dict[str, Any], obs: Batch, mode: str = "train") -> tuple[dict[str, Any], Batch, Batch]:
         inputs = tuple(obs[key] for key in self._policy_keys)
-        outputs = self._act(self._acting, carry, inputs, next(self._calls), self._is_greedy(mode))
+        outputs = self._act(self._acting, carry, inputs, self._next_noise(), self._is_greedy(mode))
         return jax.tree.map(np.asarray, outputs)
 
     def init_slots(self, num_slots: int) -> None:
@@ -96,7 +95,7 @@ class Dreamer:
     def policy_slots(self, slots: np.ndarray, is_new: np.ndarray, obs: Batch, mode: str) -> tuple[Batch, Batch]:
         inputs = tuple(obs[key] for key in self._policy_keys)
         self._slots, acts, outs = self._act_in_slots(
-            self._acting, self._slots, slots, is_new, inputs, next(self._calls), self._is_greedy(mode)
+            self._acting, self._slots, slots, is_new, inputs, self._next_noise(), self._is_greedy(mode)
         )
         return {k: np.asarray(v) for k, v in acts.items()}, {k: np.asarray(v) for k, v in outs.items()}
 
@@ -145,8 +144,11 @@ class Dreamer:
         self._publish(self._model)
 
     def seed_policy(self, number: int) -> None:
-        """Draws the policy's noise from here on from the sequence of this number, whatever was drawn before."""
-        self._calls = itertools.count((number << 16) % (1 << 31))
+        """Draws the policy's noise from here on from the sequence of this number; 0 is that of the exported policy."""
+        key = jax.random.key(self._policy_seed)
+        key = jax.random.fold_in(key, number) if number else key
+        self._policy_key = jax.device_put(jax.random.key_data(key), self._placement.policy_device)
+        self._calls = itertools.count()
 
     def export_policy(self, mode: str = "eval") -> PolicyProgram:
         """The policy as a program that runs without this package and draws the same actions."""
@@ -178,24 +180,27 @@ class Dreamer:
         report = functools.partial(reporting.report, options=self._options, context=self._context)
         self._report = jit(report, out_shardings=(batch, None))
         structure = jax.tree.structure(acting.acting_part(self._model))
-        policy_key = np.asarray(jax.random.key_data(jax.random.key(self._policy_seed)))  # a constant of the program
 
-        def unpack(leaves, obs, call):
-            key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(policy_key)), call)
+        def unpack(leaves, obs, noise):
+            policy_key, call = noise
+            key = jax.random.fold_in(jax.random.wrap_key_data(policy_key), call)
             return jax.tree.unflatten(structure, leaves), dict(zip(self._policy_keys, obs, strict=True)), key
 
-        def act(leaves, carry, obs, call, is_greedy):
-            part, obs, key = unpack(leaves, obs, call)
+        def act(leaves, carry, obs, noise, is_greedy):
+            part, obs, key = unpack(leaves, obs, noise)
             carry = acting.PolicyCarry(**carry)
             carry, acts, outs = acting.act(part, carry, obs, obs["is_first"], key, is_greedy)
             return vars(carry), acts, outs
 
-        def act_in_slots(leaves, slots, index, is_new, obs, call, is_greedy):
-            part, obs, key = unpack(leaves, obs, call)
+        def act_in_slots(leaves, slots, index, is_new, obs, noise, is_greedy):
+            part, obs, key = unpack(leaves, obs, noise)
             return acting.act_in_slots(part, slots, index, is_new, obs, key, is_greedy)
 
         self._act = jit(act, static_argnums=4)
         self._act_in_slots = jit(act_in_slots, static_argnums=6, donate_argnums=1)
+
+    def _next_noise(self) -> tuple[jax.Array, int]:
+        return self._policy_key, next(self._calls)
 
     def _collect(self, done: Update) -> tuple[dict, dict]:
         """Waits for an update, makes its parameters those that act, and returns what it computed."""

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from dreamfleet.launch.supervise.incarnations import Incarnations
 from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
 from dreamfleet.launch.supervise.role_record import Cause, Incarnation, RoleRecord, Verdict
 from dreamfleet.launch.supervise.status import make_status, write_status
@@ -31,6 +32,7 @@ class Fleet:
         heartbeat_timeout_s: float,
         on_log: Callable[[str, str, str], None],
         on_status: Callable[[dict], None] | None,
+        incarnations: Incarnations,
     ):
         self.roles = roles
         self.state = "starting"
@@ -42,6 +44,7 @@ class Fleet:
         self._on_log = on_log
         self._on_status = on_status
         self._can_write_status = True
+        self._incarnations = incarnations
         self._run_id = uuid.uuid4().hex
         self._next_tick = 0.0
         self._selector = selectors.DefaultSelector()
@@ -59,10 +62,10 @@ class Fleet:
         """Starts the next incarnation of a role."""
         role.restart_at = None
         role.set_state("starting")
-        incarnation, role.starts = role.starts, role.starts + 1
+        incarnation = self._number_life(role)
         try:
             if role.spec.in_thread:
-                handle = RoleThread(role.spec, self.wake)
+                handle = RoleThread(role.spec, incarnation, self.wake)
             else:
                 watchdog_s = WATCHDOG_FRACTION * self._heartbeat_timeout_s
                 handle = RoleProcess(role.spec, role.payload, incarnation, self._run_id, role.log_file, watchdog_s)
@@ -71,6 +74,15 @@ class Fleet:
             return
         role.life = Incarnation(handle, time.monotonic())
         handle.watch(self._selector, role)
+
+    def _number_life(self, role: RoleRecord) -> int:
+        incarnation = self._incarnations.first + role.starts
+        role.starts += 1
+        try:
+            self._incarnations.use(incarnation)
+        except OSError as error:
+            self._on_log("supervisor", "warning", f"a resumed run will repeat seeds, which cannot be kept: {error}")
+        return incarnation
 
     def step(self, until: float = math.inf) -> None:
         """Waits for an event, a due restart, the next tick or `until`, and handles what happened."""
@@ -148,13 +160,15 @@ class Fleet:
         if self.fatal.is_refusal:
             return f"{self.fatal.role}: {self.fatal.what.removeprefix('ConfigError: ')}"
         first = min(self._causes, key=lambda cause: cause.at)
+        roles = {role.spec.name: role for role in self.roles}
         text = f"{first.role} failed: {first.what}"
         if first.role != self.fatal.role:
             text += f"\nThe run ended when {self.fatal.role} failed after that: {self.fatal.what}"
-        log_file = next(role.log_file for role in self.roles if role.spec.name == first.role)
-        text += f"\nLog file: {log_file}"
-        if first.traceback:
-            text += f"\n--- traceback in {first.role} ---\n{first.traceback.rstrip()}"
+        if (deaths := roles[self.fatal.role].deaths) > 1:
+            text += f"\n{self.fatal.role} died {deaths} times without progress (run.max_restarts)"
+        text += f"\nLog file: {roles[first.role].log_file}"
+        if first.frames:
+            text += f"\n--- traceback in {first.role} ---\n{first.frames}"
         return text
 
     def _read(self, role: RoleRecord, life: Incarnation) -> None:
@@ -181,6 +195,9 @@ class Fleet:
         if message["kind"] == "failure":
             # Its process may take a while to end, and others may end because of it before.
             self._causes.append(role.explain(message))
+            if role.spec.in_thread:  # has no process that writes its log
+                with contextlib.suppress(OSError), role.log_file.open("a") as file:
+                    file.write(message["traceback"])
         if (overdue := message.get("overdue")) and role.life and not role.life.kill_reason:
             role.hangs += 1
             self.kill(role, overdue)
@@ -204,8 +221,8 @@ class Fleet:
             self.fatal = cause
         what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "continuing without it"
         text = f"{cause.what}: {what_next}"
-        if cause.traceback and not cause.is_refusal:
-            text += f"\n{cause.traceback.rstrip()}"
+        if cause.frames:
+            text += f"\n{cause.frames}"
         self._on_log(role.spec.name, "error" if is_fatal else "warning", text)
 
     def _check(self) -> None:

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable
 
 from dreamfleet import lifecycle
+from dreamfleet.base.tracebacks import own_frames, summarize
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.supervise.process_tree import kill_marked
 from dreamfleet.launch.supervise.watchdog import Watchdog
@@ -87,6 +88,7 @@ def make_heartbeat() -> dict:
     return {
         "kind": "heartbeat",
         "state": lifecycle.state(),
+        "has_progressed": lifecycle.has_progressed(),
         "beat_age_s": round(lifecycle.beat_age_s(), 1),
         "waits": waits[:MAX_WAITS],
         "figures": lifecycle.figures(),
@@ -115,7 +117,8 @@ def describe_failure(error: BaseException) -> dict:
     """The message that reports what a role failed with."""
     return {
         "kind": "failure",
-        "summary": f"{type(error).__name__}: {error}"[:MAX_TEXT],
+        "summary": summarize(error)[:MAX_TEXT],
+        "frames": own_frames(error)[-MAX_TEXT:],
         "traceback": "".join(traceback.format_exception(error))[-MAX_TEXT:],
         "is_fatal": getattr(error, "is_fatal", False),
         "is_refusal": isinstance(error, ConfigError),
@@ -204,5 +207,8 @@ class ForwardLogs(logging.Handler):
         self._lifeline = lifeline
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = self.format(record)[:MAX_TEXT]
+        text = record.getMessage()
+        if record.exc_info and (error := record.exc_info[1]):  # the whole traceback is in the role's own log
+            text = f"{text}: {summarize(error)}\n{own_frames(error)}".rstrip()
+        text = text[:MAX_TEXT]
         self._lifeline.send({"kind": "log", "level": record.levelname.lower(), "text": text})

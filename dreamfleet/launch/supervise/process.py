@@ -128,7 +128,7 @@ class RoleProcess:
 class RoleThread:
     """A role in a daemon thread of the supervisor's process; `wake` is called when it ends."""
 
-    def __init__(self, spec: RoleSpec, wake: Callable[[], None]):
+    def __init__(self, spec: RoleSpec, incarnation: int, wake: Callable[[], None]):
         self.pid = os.getpid()
         self._spec = spec
         self._wake = wake
@@ -136,6 +136,7 @@ class RoleThread:
         self._outcomes: deque[dict] = deque()
         self._exit_code: int | None = None
         lifecycle.reset()
+        lifecycle.set_incarnation(incarnation)
         self._thread = threading.Thread(target=self._run, name=spec.name, daemon=True)
         self._thread.start()
 

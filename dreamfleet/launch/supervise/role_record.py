@@ -11,6 +11,7 @@ from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
 from dreamfleet.launch.topology import RoleSpec
 
 STABLE_S = 10.0  # after running this long, a role's restart back-off is reset
+PROGRESS_S = 60.0  # running this long counts as progress
 EXIT_GRACE_S = 10.0  # from the role's return to the end of its process
 
 
@@ -31,6 +32,7 @@ class Cause:
     traceback: str
     at: float
     is_refusal: bool = False  # of a setting, before the role ever ran
+    frames: str = ""  # those of the traceback that are the user's own
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Incarnation:
     handle: RoleProcess | RoleThread
     last_heartbeat: float
     running_since: float | None = None
+    has_progressed: bool = False
     beat_age_s: float = 0.0
     waits: list[dict] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class RoleRecord:
     has_run: bool = False
     exit: str | None = None
     restart_at: float | None = None
-    failed_starts: int = 0
+    deaths: int = 0  # since the last progress
     backoff_step: int = 0
     hangs: int = 0  # kills because of an exceeded time limit
 
@@ -80,6 +83,7 @@ class RoleRecord:
             self.life.last_heartbeat = now
             self.life.beat_age_s, self.life.waits = message["beat_age_s"], message["waits"]
             self.life.figures = message["figures"]
+            self.life.has_progressed = message["has_progressed"]
         else:
             # A role that fails may still return, with its checkpoint if it has one to write.
             grace_s = self.spec.stop_grace_s if message["kind"] == "failure" else 0.0
@@ -111,7 +115,8 @@ class RoleRecord:
     def explain(self, failure: dict) -> Cause:
         """What the message of a failure says; a role that has run once had settings that work."""
         is_refusal = failure["is_refusal"] and not self.has_run
-        return Cause(self.spec.name, failure["summary"], failure["traceback"], failure["at"], is_refusal)
+        frames = "" if is_refusal else failure["frames"]
+        return Cause(self.spec.name, failure["summary"], failure["traceback"], failure["at"], is_refusal, frames)
 
     def apply_policy(self, cause: Cause) -> Verdict:
         """Applies the restart policy to the death of the current incarnation; sets `restart_at` for a restart."""
@@ -120,13 +125,12 @@ class RoleRecord:
             return Verdict.GIVE_UP
         if self.spec.in_thread or not policy.restart:
             return Verdict.CONTINUE if self.spec.optional else Verdict.GIVE_UP
-        if life is None or life.running_since is None:
-            self.failed_starts += 1
-        else:
-            self.failed_starts = 0
-            if now - life.running_since >= STABLE_S:
-                self.backoff_step = 0
-        if policy.max_restarts == 0 or self.failed_starts >= policy.max_restarts:
+        ran_s = now - life.running_since if life and life.running_since is not None else 0.0
+        has_progressed = life is not None and life.has_progressed
+        self.deaths = 0 if has_progressed or ran_s >= PROGRESS_S else self.deaths + 1
+        if ran_s >= STABLE_S:
+            self.backoff_step = 0
+        if policy.max_restarts == 0 or self.deaths >= policy.max_restarts:
             return Verdict.GIVE_UP
         self.restart_at = now + policy.delay_s(self.backoff_step)
         self.backoff_step += 1

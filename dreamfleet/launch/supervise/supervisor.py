@@ -13,6 +13,7 @@ import cloudpickle
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch.outcome import COMPLETE, FAILED, STOPPED, Outcome, stop_signals
 from dreamfleet.launch.supervise.fleet import Fleet
+from dreamfleet.launch.supervise.incarnations import Incarnations
 from dreamfleet.launch.supervise.role_record import EXIT_GRACE_S, RoleRecord
 from dreamfleet.launch.topology import RoleSpec
 
@@ -27,7 +28,7 @@ class Supervisor:
 
     `on_log(role, level, text)` gets what the roles log and what happens to them; `on_status` the contents of
     `status.json`, every second. Both are called in the thread of `run`. `describe_loss` says what is lost if the roles
-    are killed while they stop.
+    are killed while they stop. Without `counts_lives`, the lives of its roles are not counted among those of the run.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Supervisor:
         stop_grace_s: float = STOP_GRACE_S,
         others_grace_s: float = OTHERS_GRACE_S,
         exit_grace_s: float = EXIT_GRACE_S,
+        counts_lives: bool = True,
         on_log: Callable[[str, str, str], None] | None = None,
         on_status: Callable[[dict], None] | None = None,
         describe_loss: Callable[[], str] = lambda: "nothing is saved",
@@ -51,6 +53,7 @@ class Supervisor:
         ]
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._stop_grace_s, self._others_grace_s = stop_grace_s, others_grace_s
+        self._counts_lives = counts_lives
         self._on_log = on_log or _log
         self._on_status = on_status
         self._describe_loss = describe_loss
@@ -80,7 +83,8 @@ class Supervisor:
         It is a RunRefused if a role could not start with its settings.
         """
         (self._logdir / "logs").mkdir(parents=True, exist_ok=True)
-        fleet = Fleet(self._roles, self._logdir, self._heartbeat_timeout_s, self._on_log, self._on_status)
+        incarnations = Incarnations(self._logdir if self._counts_lives else None)
+        fleet = Fleet(self._roles, self._logdir, self._heartbeat_timeout_s, self._on_log, self._on_status, incarnations)
         self._fleet = fleet
         end_state = FAILED
         try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from dreamfleet import lifecycle, rpc
-from dreamfleet.agent.contract import Agent
+from dreamfleet.agent.contract import Agent, SeededAgent
 from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
 from dreamfleet.errors import CheckpointError, ConfigError, DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate, write_progress
@@ -88,10 +88,13 @@ class Learner:
         """Continues from the run's newest checkpoint, else starts from `from_checkpoint` if one is named."""
         if checkpoint := self._checkpoints.latest("agent"):
             self._resume(checkpoint)
-            return
-        if self._options.from_checkpoint:
-            self._initialise()
-        self._check_state()
+        else:
+            if self._options.from_checkpoint:
+                self._initialise()
+            self._check_state()
+        if isinstance(self._agent, SeededAgent):
+            # What was drawn after the checkpoint is in the replay: drawing it again would explore nothing new.
+            self._agent.seed_policy(lifecycle.incarnation())
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         try:
@@ -147,6 +150,7 @@ class Learner:
         """One update of the agent, and the states it refreshed on their way back to replay."""
         self._carry, outs, metrics = self._agent.train(self._carry, batch)
         self.updates += 1
+        lifecycle.progress()
         self._rate.step(1)
         self._metrics.add(metrics, "train")
         if "replay" in outs:

@@ -127,6 +127,7 @@ class ReplayRole:
             raise Closed("the replay stops; the batch was not taken")
         for name, mask in masks.items():
             self._insert(name, rows.select(mask), mark)
+            lifecycle.progress()
         self._write_counts()
         return rpc.Reply({}, self.counts().to_meta())
 
