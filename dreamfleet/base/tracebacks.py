@@ -19,15 +19,16 @@ def summarize(error: BaseException) -> str:
 def own_frames(error: BaseException) -> str:
     """The frames of the user's code, as in a traceback; if there are none, the last one of an installed package.
 
-    Our own errors say all in their message. What only we and the interpreter are in is shown by the last frame.
+    Our own errors have the frames of their cause; without one, they say all in their message. What only we and the
+    interpreter are in is shown by the last frame.
     """
+    if isinstance(error, DreamfleetError) and error.__cause__:
+        return own_frames(error.__cause__)
     frames = list(traceback.extract_tb(error.__traceback__))
     packages = [frame for frame in frames if _is_package(frame) and not frame.filename.startswith(OURS)]
     own = [frame for frame in frames if not (_is_package(frame) or frame.filename.startswith((OURS, *INTERPRETER)))]
     if own:
         shown = own[-MOST_FRAMES:]
-    elif error.__cause__:
-        return own_frames(error.__cause__)
     else:
         shown = [] if isinstance(error, DreamfleetError) else (packages or frames)[-1:]
     return "".join(traceback.format_list(shown)).rstrip()
