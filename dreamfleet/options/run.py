@@ -96,7 +96,7 @@ class RunOptions:
     restart: bool = option(True, "restart roles that die", can_change=True)
     max_restarts: int = option(
         5,
-        "deaths of a role without progress in between (an episode, an update, a checkpoint, stored steps, a minute of "
+        "deaths of a role without progress in between (an episode, an update, stored steps, a minute of "
         "running) before the run gives up; 0 allows none",
         at_least=0,
         can_change=True,

@@ -220,10 +220,9 @@ class Fleet:
         if is_fatal and not self.fatal:
             self.fatal = cause
         what_next = "giving up" if is_fatal else "restarting" if verdict is Verdict.RESTART else "continuing without it"
-        text = f"{cause.what}: {what_next}"
-        if cause.frames:
-            text += f"\n{cause.frames}"
-        self._on_log(role.spec.name, "error" if is_fatal else "warning", text)
+        head, _, more = cause.what.partition("\n")
+        lines = [f"{head}: {what_next}", more, cause.frames]
+        self._on_log(role.spec.name, "error" if is_fatal else "warning", "\n".join(filter(None, lines)))
 
     def _check(self) -> None:
         now = time.monotonic()
