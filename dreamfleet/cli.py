@@ -23,6 +23,7 @@ COMMANDS = {
     "eval": "evaluate a checkpoint",
     "record": "record videos of episodes and open-loop predictions",
     "plot": "plot learning curves",
+    "dashboard": "show runs in the browser, live or finished",
     "export": "export the policy for use without dreamfleet",
 }
 

@@ -1,7 +1,6 @@
 """`dreamfleet plot`: plots learning curves, aggregated over seeds, beside reference curves."""
 
 import argparse
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,25 +104,21 @@ def _load_curves(args: argparse.Namespace) -> list:
 
 def _group(logdir: Path, by: str) -> tuple[str, Any]:
     """The task of a run, and the key by which runs are aggregated."""
-    from dreamfleet.options.saved import find_saved, fixed_values, read_saved
+    from dreamfleet.options.saved import find_saved, read_saved
+    from dreamfleet.results.curves import group_key, label_of
 
     options = read_saved(find_saved(logdir))
     if by == "config":
-        same = {key: repr(value) for key, value in fixed_values(options).items() if key != "seed"}
-        return options["task"], tuple(sorted(same.items()))
-    return options["task"], {"folder": _folder(logdir), "task": "", "run": logdir}[by]
-
-
-def _folder(logdir: Path) -> str:
-    """The name of a run's directory without what tells its seeds apart: `x` for x/seed_0, x-seed1 and x_s2."""
-    name = re.sub(r"(^|[-_.])(seed|s)[-_]?\d+$", "", logdir.name)
-    return name or logdir.parent.name
+        return options["task"], group_key(options)
+    return options["task"], {"folder": label_of(logdir), "task": "", "run": logdir}[by]
 
 
 def _label(logdirs: Sequence[Path], by: str) -> str:
+    from dreamfleet.results.curves import label_of
+
     if by == "task":
         return "all runs"
     if by == "run":
         return "/".join(logdirs[0].parts[-2:])
-    names = list(dict.fromkeys(map(_folder, logdirs)))
+    names = list(dict.fromkeys(map(label_of, logdirs)))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -1,10 +1,12 @@
 """`dreamfleet train`: builds and checks the options, then starts or resumes the run."""
 
 import argparse
+import contextlib
 import shlex
 import sys
 from pathlib import Path
 
+from dreamfleet.commands.dashboard import open_dashboard
 from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import (
     Options,
@@ -15,7 +17,7 @@ from dreamfleet.options import (
     option_help,
 )
 
-FLAGS = ("preset", "seeds", "dry-run")
+FLAGS = ("preset", "seeds", "dry-run", "dashboard")
 
 EXAMPLES = """\
 examples:
@@ -30,10 +32,11 @@ Options are set with --KEY VALUE or --KEY=VALUE and override the presets."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags that are not options of a run."""
-    parser.usage = "dreamfleet train [--preset NAME ...] [--seeds N ...] [--dry-run] [--KEY VALUE ...]"
+    parser.usage = "dreamfleet train [--preset NAME ...] [--seeds N ...] [--dashboard] [--dry-run] [--KEY VALUE ...]"
     parser.epilog = f"{EXAMPLES}\n\n{option_help()}"
     add_preset(parser)
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="one run per seed, each in LOGDIR/seed_N")
+    parser.add_argument("--dashboard", action="store_true", help="show the run in the browser while it lasts")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and exit")
 
 
@@ -58,9 +61,10 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         print("---\n".join(map(format_options, runs)), end="")
         return 0
     command = _resume_command(args.argv, options.logdir)
-    for options, is_resumed in zip(runs, resumed, strict=True):
-        if code := _train(options, is_resumed, command):
-            return code
+    with open_dashboard(options.logdir) if args.dashboard else contextlib.nullcontext():
+        for run_options, is_resumed in zip(runs, resumed, strict=True):
+            if code := _train(run_options, is_resumed, command):
+                return code
     return 0
 
 

@@ -132,5 +132,6 @@ def make_run_stream(options: Options, replay: Replay, mode: str) -> Iterator[Bat
 
 def make_run_logger(options: Options) -> elements.Logger:
     """A logger with the writers that `logger.outputs` names."""
-    writers = make_writers(options.logger.outputs, options.logdir, options.logger.fps, flatten(options))
+    logger = options.logger
+    writers = make_writers(logger.outputs, options.logdir, logger.fps, flatten(options), reports=logger.reports)
     return elements.Logger(elements.Counter(), writers)

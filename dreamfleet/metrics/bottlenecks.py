@@ -39,6 +39,29 @@ _CONSEQUENCES = [
     ("learner: ratio allows no insert", re.compile(r"replay: room for \w+|replay\.add_batch")),
 ]
 
+MATTERS = 0.2  # a wait for less of the time than this is no bottleneck
+_SHORT_S = 0.5
+# In the order in which they explain each other: what is waited for, and what that says about the run.
+_BOTTLENECKS = [
+    (re.compile(r"disk: (.*)|(.*): space for steps"), "disk-bound: the disk is full, waiting {share} of the time"),
+    (
+        re.compile(r"learner: ratio allows no insert|.*learner-bound.*"),
+        "learner-bound: acting waits {share} of the time for the train ratio",
+    ),
+    (
+        re.compile(r"environments: ratio allows no sample|.*environment-bound.*"),
+        "environment-bound: the learner waits {share} of the time for new steps",
+    ),
+    (re.compile(r"replay: room for \w+"), "replay-bound: acting waits {share} of the time for replay"),
+    (
+        re.compile(r"replay\.sample_batch_\w+|replay: an? \w+ batch"),
+        "replay-bound: the learner waits {share} of the time for batches",
+    ),
+    (_TRAIN_STEP, "learner-bound: the device computes updates {share} of the time"),
+    (re.compile(r"actor\.act(_many)?"), "policy-bound: environments wait {share} of the time for actions"),
+    (re.compile(r"environment \d+: step"), "environment-bound: environments are in step() {share} of the time"),
+]
+
 
 def find_phase(progress: Progress, status: dict) -> str:
     """Starting, prefilling replay buffer, compiling, training, saving, stopping, stopped, finished or failed."""
@@ -64,6 +87,35 @@ def format_waits(status: dict, progress: Progress) -> str:
     causes = {what: entries for what, entries in waits.items() if not _is_explained(what, waits)}
     ranked = sorted(causes.items(), key=lambda item: -max(item[1])[0])[:_MAX_WAITS]
     return ", ".join(_format_wait(what, entries, progress) for what, entries in ranked)
+
+
+def describe_wait(what: str, seconds: float, share: float, who: str, progress: Progress) -> str:
+    """One wait of one role in the user's words."""
+    return _format_wait(what, [(seconds, share, who)], progress)
+
+
+def find_bottleneck(status: dict, progress: Progress) -> str:
+    """One sentence that answers what holds the run up."""
+    phase, roles = find_phase(progress, status), status.get("roles", {})
+    if phase not in ("training", "running"):
+        running = sum(role.get("state") == "running" for role in roles.values())
+        return f"starting: {running} of {len(roles)} roles are running" if phase == "starting" and roles else phase
+    if down := [name for name, role in roles.items() if role.get("state", "running") not in ("running", "stopping")]:
+        role = roles[down[0]]
+        cause = f" ({role['exit']})" if role.get("exit") else ""
+        return f"{_join(down)} {'is' if len(down) == 1 else 'are'} {role.get('state')}{cause}"
+    waits = [wait for role in roles.values() for wait in role.get("waits") or () if wait["seconds"] >= _SHORT_S]
+    for pattern, sentence in _BOTTLENECKS:
+        found = [wait for wait in waits if pattern.fullmatch(wait["what"])]
+        if found and (share := max(wait.get("share", 1.0) for wait in found)) >= MATTERS:
+            return sentence.format(share=f"{100 * share:.0f} %")
+    return "balanced: nobody waits for long" if roles else "running"
+
+
+def rank_wait(what: str) -> int:
+    """The place of a wait among those that explain each other: a lower one is the cause of a higher one."""
+    ranks = [i for i, (pattern, _) in enumerate(_BOTTLENECKS) if pattern.fullmatch(what)]
+    return ranks[0] if ranks else len(_BOTTLENECKS)
 
 
 def _is_explained(what: str, waits: dict) -> bool:

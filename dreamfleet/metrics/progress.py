@@ -42,8 +42,16 @@ def write_progress(logdir: str | Path, progress: Progress) -> None:
 def read_progress(logdir: str | Path) -> Progress | None:
     """The progress last written, or None if there is none that can be read."""
     try:
-        values = json.loads((Path(logdir) / "progress.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return parse_progress((Path(logdir) / "progress.json").read_bytes())
+    except OSError:
+        return None
+
+
+def parse_progress(content: bytes) -> Progress | None:
+    """The progress in the content of a file."""
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict):
         return None

@@ -1,11 +1,24 @@
-"""Reads the JSON lines that a run has written, also while it is writing them."""
+"""Reads the JSON lines that a run has written, also while it is writing them: only what is new, as columns.
 
+`Table` is what everyone reads runs with: `dreamfleet plot`, the dashboard, and `run.metrics()` in Python.
+"""
+
+import itertools
 import json
-from collections.abc import Iterator
+import math
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+CHUNK = 4 << 20
+MARK = 64  # bytes before the position that must still be there for the file to be the same one
+NUMBERS = frozenset((int, float, bool, type(None)))  # None: a value that was not finite
 
 
 class Series(NamedTuple):
@@ -15,14 +28,20 @@ class Series(NamedTuple):
     value: np.ndarray
 
 
+class Points(NamedTuple):
+    """Some points of one metric: the number of the line, its step and time, and the value (NaN: not finite)."""
+
+    row: np.ndarray
+    step: np.ndarray
+    time: np.ndarray
+    value: np.ndarray
+
+
 def read_series(path: str | Path) -> dict[str, Series]:
     """Every number in the file by its key; empty if there is no file yet."""
-    points: dict[str, list[tuple[int, float]]] = {}
-    for line in read_lines(Path(path)):
-        for key, value in line.items():
-            if key not in ("step", "time") and not isinstance(value, str):
-                points.setdefault(key, []).append((line["step"], np.nan if value is None else value))
-    return {key: make_series(values) for key, values in points.items()}
+    table = read_table(path)
+    points = {key: table.points(key) for key in table.names()}
+    return {key: Series(some.step, some.value) for key, some in points.items()}
 
 
 def make_series(points: list[tuple[int, float]]) -> Series:
@@ -30,14 +49,212 @@ def make_series(points: list[tuple[int, float]]) -> Series:
     return Series(np.array([step for step, _ in points], np.int64), np.array([value for _, value in points], float))
 
 
-def read_lines(path: Path) -> Iterator[dict]:
-    """The lines that are whole; a run may be writing the last one, and a kill may have torn one."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                values = json.loads(line)
-            except ValueError:
+def read_table(path: str | Path) -> "Table":
+    """All that is in the file now."""
+    table = Table(Path(path))
+    table.refresh()
+    return table
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor of a file, to read; raises OSError for what is none, such as a pipe, which would block."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(f"{path} is not a regular file")
+    return fd
+
+
+class Table:
+    """The lines of a file as columns that grow; not locked, and `refresh` has one caller at a time.
+
+    `generation` counts how often the file turned out to be another one, and all was read again.
+    """
+
+    def __init__(self, path: Path, open_file: Callable[[Path], int] = open_regular):
+        self.generation = 0
+        self.is_complete = False  # all that was there at the last refresh has been read
+        self._lines = _NewLines(path, open_file)
+        self._clear()
+
+    def refresh(self, budget_s: float = np.inf) -> bool:
+        """Reads what is new, for about so long; returns whether anything changed."""
+        deadline, before = time.monotonic() + budget_s, (self.generation, self.rows)
+        self.is_complete = False
+        for lines, is_restart in self._lines.read():
+            if is_restart:
+                self.generation += 1
+                self._clear()
+            self._add(lines)
+            if time.monotonic() >= deadline:
+                break
+        else:
+            self.is_complete = True
+        return (self.generation, self.rows) != before
+
+    @property
+    def rows(self) -> int:
+        return len(self._step)
+
+    @property
+    def size(self) -> int:
+        """How many values are held."""
+        return sum(map(len, self._values.values()))
+
+    def names(self) -> list[str]:
+        """The metrics seen so far, in the order of their first appearance."""
+        return list(self._values)
+
+    def stamps(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Step and time of the lines from number `since` on."""
+        return self._step.view()[since:], self._time.view()[since:]
+
+    def points(self, key: str, since: int = 0) -> Points:
+        """The points of a metric from line number `since` on; empty for one that was never logged."""
+        if key not in self._values:
+            nothing = np.zeros(0, np.int64)
+            return Points(nothing, nothing, nothing.astype(float), nothing.astype(float))
+        rows, values = self._rows[key].view(), self._values[key].view()
+        start = int(np.searchsorted(rows, since)) if since else 0
+        rows = rows[start:]
+        return Points(rows, self._step.view()[rows], self._time.view()[rows], values[start:])
+
+    def last(self, key: str) -> float | None:
+        """The latest value of a metric, if there is a finite one."""
+        if key not in self._values:
+            return None
+        value = float(self._values[key].view()[-1])
+        return value if math.isfinite(value) else None
+
+    def _clear(self) -> None:
+        self._step, self._time = _Column(np.int64), _Column(np.float64)
+        self._rows: dict[str, _Column] = {}
+        self._values: dict[str, _Column] = {}
+
+    def _add(self, lines: list[bytes]) -> None:
+        """Neighbours with the same keys are converted together: a log of hundreds of metrics is mostly such lines."""
+        keys: tuple[str, ...] = ()
+        block: list[list] = []
+        for line in lines:
+            row = _parse(line)
+            if row is None:
                 continue
-            yield values
+            if tuple(row) != keys:
+                self._add_block(keys, block)
+                keys, block = tuple(row), []
+            block.append(list(row.values()))
+        self._add_block(keys, block)
+
+    def _add_block(self, keys: tuple[str, ...], block: list[list]) -> None:
+        if not block:
+            return
+        columns = dict(zip(keys, zip(*block, strict=True), strict=True))
+        numbers = np.arange(self.rows, self.rows + len(block))
+        self._step.extend(np.array(columns.pop("step"), np.int64))
+        self._time.extend(np.array(columns.pop("time", (0.0,) * len(block)), np.float64))
+        for key, column in columns.items():
+            rows = numbers
+            if not NUMBERS.issuperset(map(type, column)):  # texts among them
+                is_number = [type(value) in NUMBERS for value in column]
+                rows, column = numbers[is_number], list(itertools.compress(column, is_number))
+            if column:
+                self._rows.setdefault(key, _Column(np.int32)).extend(rows)
+                self._values.setdefault(key, _Column(np.float64)).extend(_to_floats(column))
+
+
+class _Column:
+    """An array that grows at its end."""
+
+    def __init__(self, dtype: type):
+        self._array = np.empty(16, dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def view(self) -> np.ndarray:
+        return self._array[: self._length]
+
+    def extend(self, values: np.ndarray) -> None:
+        end = self._length + len(values)
+        if end > len(self._array):
+            # A new array: whoever has a view of the old one keeps what it saw.
+            grown = np.empty(max(end, 2 * len(self._array)), self._array.dtype)
+            grown[: self._length] = self.view()
+            self._array = grown
+        self._array[self._length : end] = values
+        self._length = end
+
+
+class _NewLines:
+    """The whole lines that a file has got since the last time; a line without its end waits."""
+
+    def __init__(self, path: Path, open_file: Callable[[Path], int]):
+        self._path = path
+        self._open = open_file
+        self._file = (0, 0)  # device and inode
+        self._seen = (-1, -1)  # size and time of change when all had been read
+        self._position = 0
+        self._mark = b""  # the bytes before the position
+
+    def read(self) -> Iterator[tuple[list[bytes], bool]]:
+        """Chunks of lines; the flag says that the file is another one than before, or was cut."""
+        try:
+            info = self._path.stat()
+            if self._seen == (info.st_size, info.st_mtime_ns) and self._file == (info.st_dev, info.st_ino):
+                return
+            fd = self._open(self._path)
+        except OSError:
+            return  # not there yet, or not any more: what was read stays
+        try:
+            info = os.fstat(fd)
+            is_restart = self._restart_if_other(fd, info)
+            if is_restart:
+                yield [], True
+            while chunk := os.pread(fd, CHUNK, self._position):
+                whole = chunk[: chunk.rfind(b"\n") + 1] or self._read_long_line(fd, chunk)
+                if not whole:
+                    break
+                self._position += len(whole)
+                self._mark = whole[-MARK:]
+                yield whole.splitlines(), False
+            self._seen = info.st_size, info.st_mtime_ns
+        finally:
+            os.close(fd)
+
+    def _restart_if_other(self, fd: int, info: os.stat_result) -> bool:
+        file, is_first = (info.st_dev, info.st_ino), self._file == (0, 0)
+        is_same = file == self._file and info.st_size >= self._position
+        if is_same:
+            is_same = os.pread(fd, len(self._mark), self._position - len(self._mark)) == self._mark
+        self._file = file
+        if is_same or is_first:
+            return False
+        self._position, self._mark = 0, b""
+        return True
+
+    def _read_long_line(self, fd: int, chunk: bytes) -> bytes:
+        """The line that begins here, if it ends; there is more than a chunk of it."""
+        parts = [chunk]
+        while len(parts[-1]) == CHUNK and b"\n" not in parts[-1]:
+            parts.append(os.pread(fd, CHUNK, self._position + CHUNK * len(parts)))
+        line = b"".join(parts)
+        return line[: line.rfind(b"\n") + 1]
+
+
+def _parse(line: bytes) -> dict | None:
+    """The values of a line; None for one that a kill has torn, or that is of something else."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or type(row.get("step")) is not int or abs(row["step"]) >= 1 << 62:
+        return None
+    return row if type(row.get("time", 0.0)) in (int, float) else None
+
+
+def _to_floats(values: Sequence[float | None]) -> np.ndarray:
+    try:
+        return np.array(values, float)
+    except OverflowError:  # an integer beyond the range of floats
+        return np.array([math.nan if value is None or abs(value) > sys.float_info.max else value for value in values])

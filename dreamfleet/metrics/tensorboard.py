@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dreamfleet.metrics.values import Summary, Value, describe, encode_gif, encode_png, kind_of
+from dreamfleet.metrics.values import Summary, Value, describe, encode_gif, encode_png, kind_of, without_signals
 
 log = logging.getLogger("dreamfleet.metrics")
 
@@ -29,7 +29,7 @@ class TensorBoardWriter:
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 
         events = self._open()
-        for step, name, value in summaries:
+        for step, name, value in without_signals(summaries):
             summary = self._summarize(name, value)
             if summary is not None:
                 events.write_event(Event(wall_time=time.time(), step=step, summary=summary))

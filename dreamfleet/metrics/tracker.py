@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from dreamfleet import lifecycle
-from dreamfleet.metrics.values import Summary
+from dreamfleet.metrics.values import Summary, without_signals
 
 log = logging.getLogger("dreamfleet.metrics")
 
@@ -36,7 +36,7 @@ class Tracker:
     def __call__(self, summaries: Iterable[Summary]) -> None:
         """Hands the summaries over, or drops them if the service is too far behind."""
         try:
-            self._queue.put_nowait(list(summaries))
+            self._queue.put_nowait(without_signals(summaries))
         except queue.Full:
             self._dropped += 1
             if self._dropped == 1:

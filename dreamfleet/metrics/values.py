@@ -1,11 +1,15 @@
 """What kind of value a metric has, and pictures as bytes; every writer that shows more than numbers uses it."""
 
 import io
+import struct
+import zlib
+from collections.abc import Iterable
 
 import numpy as np
 
 Value = np.ndarray | str
 Summary = tuple[int, str, Value]  # step, name, value
+SIGNALS = "/open_loop_signals/"
 
 
 def kind_of(value: Value) -> str | None:
@@ -34,6 +38,16 @@ def can_show(value: object) -> bool:
     return (array.dtype.kind in "biuf" and array.ndim <= 4) or (array.dtype.kind == "V" and not array.ndim)
 
 
+def is_signals(name: str) -> bool:
+    """Whether a metric is an array (2, B, T, D) of true and predicted signals, which only files and pages show."""
+    return SIGNALS in f"/{name}"
+
+
+def without_signals(summaries: Iterable[Summary]) -> list[Summary]:
+    """What trackers can show: they would take signals for videos."""
+    return [summary for summary in summaries if not is_signals(summary[1])]
+
+
 def describe(value: Value) -> str:
     """A value in the words of a message."""
     return "text" if isinstance(value, str) else f"{value.dtype.name} of shape {value.shape}"
@@ -48,9 +62,20 @@ def to_pixels(array: np.ndarray) -> np.ndarray:
     return np.clip(array, 0, 255).astype(np.uint8)
 
 
-def encode_png(image: np.ndarray) -> bytes:
-    """An image as PNG."""
-    return _save([_picture(to_pixels(image))], "PNG")
+def encode_png(image: np.ndarray, level: int = 6) -> bytes:
+    """An image (H, W[, C]) as PNG: zlib is all that takes, so that no run needs a package for it."""
+    pixels = to_pixels(image)
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    height, width, channels = pixels.shape
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # a 0 in front of each row: not filtered
+    rows[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    body = zlib.compress(rows.tobytes(), level)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in ((b"IHDR", header), (b"IDAT", body), (b"IEND", b""))
+    )
 
 
 def encode_gif(video: np.ndarray, fps: float) -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dreamfleet.base.extras import check_installed
 from dreamfleet.metrics.mlflow import MlflowService
+from dreamfleet.metrics.reports import ReportWriter
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
 from dreamfleet.metrics.tracker import CLOSE_S, Tracker
 from dreamfleet.metrics.values import Summary, Value, kind_of
@@ -44,15 +45,19 @@ def make_writers(
     fps: float,
     settings: Mapping[str, object] | None = None,
     close_s: float = CLOSE_S,
+    reports: int = 0,
 ) -> list:
     """The writers of `logger.outputs`; `metrics.jsonl` and `scores.jsonl` are always among them.
 
+    The last `reports` videos and signals of each kind are kept as files.
     `settings` are the options of the run, which tracking services show beside its metrics; at the end of the run they
     get `close_s` to take the last metrics.
     """
     check_outputs(names)
     logdir, settings = Path(logdir), settings or {}
     writers: list = [JsonlWriter(logdir / "metrics.jsonl"), ScoreWriter(logdir / "scores.jsonl")]
+    if reports:
+        writers.append(ReportWriter(logdir, reports))
     if "tensorboard" in names:
         writers.append(TensorBoardWriter(logdir, fps))
     for name, service in (("wandb", WandbService), ("mlflow", MlflowService)):

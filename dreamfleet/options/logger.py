@@ -16,3 +16,6 @@ class LoggerOptions:
         ("jsonl",), "writers: jsonl (always on), tensorboard, wandb, mlflow", can_change=True
     )
     fps: int = option(15, "frames per second of logged videos", at_least=1, can_change=True)
+    reports: int = option(
+        10, "videos and open-loop predictions of each kind kept in LOGDIR/reports", at_least=0, can_change=True
+    )

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.metrics.reading import read_lines
+from dreamfleet.metrics.reading import Points, read_table
+from dreamfleet.options.saved import fixed_values
 
 SCORE = "episode/score"
 SCORES, METRICS = "scores.jsonl", "metrics.jsonl"
@@ -51,17 +52,35 @@ def find_runs(directory: Path) -> list[Path]:
     return runs
 
 
+def group_key(options: Mapping[str, Any]) -> tuple:
+    """The same for runs that differ in nothing but the seed: what their data and parameters depend on."""
+    return tuple(sorted((key, repr(value)) for key, value in fixed_values(options).items() if key != "seed"))
+
+
+def label_of(logdir: Path) -> str:
+    """The name of a run's directory without what tells its seeds apart: `x` for x/seed_0, x-seed1 and x_s2."""
+    name = re.sub(r"(^|[-_.])(seed|s)[-_]?\d+$", "", logdir.name)
+    return name or logdir.parent.name
+
+
 def load_run_curve(logdir: Path, metric: str, x: str) -> RunCurve:
     """A metric of a run over `step` or over `hours` of its time; empty if the run never logged it."""
-    is_score = re.fullmatch(r"(eval_)?episode/(score|length)", metric)
-    lines = read_lines(logdir / (SCORES if is_score else METRICS))
-    rows = [line for line in lines if isinstance(line.get(metric), int | float)]
-    rows.sort(key=lambda row: row["step"])
-    ys = np.array([row[metric] for row in rows], float)
+    return make_run_curve(read_table(logdir / file_of(metric)).points(metric), x)
+
+
+def file_of(metric: str) -> str:
+    """The file of a run that a metric is in."""
+    return SCORES if re.fullmatch(r"(eval_)?episode/(score|length)", metric) else METRICS
+
+
+def make_run_curve(points: Points, x: str) -> RunCurve:
+    """A metric of a run from its points: the finite ones, in order."""
+    is_finite = np.isfinite(points.value)
+    step, times, ys = points.step[is_finite], points.time[is_finite], points.value[is_finite]
+    order = np.argsort(step, kind="stable")
     if x == "step":
-        return RunCurve(np.array([row["step"] for row in rows], float), ys)
-    times = np.array([row["time"] for row in rows], float)
-    return RunCurve((times - times.min(initial=math.inf)) / 3600, ys)
+        return RunCurve(step[order].astype(float), ys[order])
+    return RunCurve((times[order] - times.min(initial=math.inf)) / 3600, ys[order])
 
 
 def aggregate(runs: Iterable[RunCurve], edges: np.ndarray) -> Band:

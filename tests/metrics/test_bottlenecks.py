@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamfleet.metrics.bottlenecks import find_phase, format_waits
+from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase, format_waits
 from dreamfleet.metrics.progress import Progress
 
 BEFORE, AFTER = Progress(updates=0), Progress(updates=7)
@@ -93,3 +93,32 @@ def test_what_follows_from_a_bottleneck_is_not_shown_beside_it():
     assert "acting" not in format_waits(learner_bound, AFTER)
     env_bound = make_status(replay="environments: ratio allows no sample", agent="replay.sample_batch_train")
     assert format_waits(env_bound, AFTER) == "learner idle 50% of the last 2.0 s: environment-bound"
+
+
+@pytest.mark.parametrize(
+    ("waits", "sentence"),
+    [
+        (
+            {"replay": "learner: ratio allows no insert", "agent": "replay: room for transitions", "env0": "actor.act"},
+            "learner-bound: acting waits 50 % of the time for the train ratio",
+        ),
+        (
+            {"replay": "environments: ratio allows no sample", "agent": "replay: a train batch"},
+            "environment-bound: the learner waits 50 % of the time for new steps",
+        ),
+        ({"agent": "replay: a train batch"}, "replay-bound: the learner waits 50 % of the time for batches"),
+        ({"env0": "actor.act"}, "policy-bound: environments wait 50 % of the time for actions"),
+        ({"replay": "disk: no space"}, "disk-bound: the disk is full, waiting 50 % of the time"),
+        ({"agent": "logger: connection"}, "balanced: nobody waits for long"),
+    ],
+)
+def test_one_sentence_says_what_holds_the_run_up(waits, sentence):
+    status = make_status(**waits)
+    status["roles"].setdefault("agent", {"state": "running", "waits": []})
+    assert find_bottleneck({**status, "state": "running"}, AFTER) == sentence
+
+
+def test_a_role_that_is_down_comes_first():
+    status = {"state": "running", **make_status(replay="learner: ratio allows no insert", agent="device: update")}
+    status["roles"]["env0"] = {"state": "restarting", "exit": "killed by SIGKILL", "waits": []}
+    assert find_bottleneck(status, AFTER) == "env0 is restarting (killed by SIGKILL)"

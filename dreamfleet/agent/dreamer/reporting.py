@@ -14,6 +14,7 @@ from dreamfleet.agent.dreamer.spaces import Arrays, flatten
 from dreamfleet.options.dreamer import DreamerOptions
 
 VIDEOS = 6  # sequences shown side by side
+SIGNALS = 16  # elements of a vector that are shown
 
 
 def report(
@@ -57,8 +58,8 @@ def open_loop(
 ) -> Arrays:
     """Predictions that see the first half of each sequence and only the actions of the second.
 
-    For images a video (T, 3 H, B W, C) of truth, prediction and error; for all observations the mean error of the
-    second half.
+    For images a video (T, 3 H, B W, C) of truth, prediction and error, for vectors truth and prediction; for all
+    observations the mean error of the second half.
     """
     rssm, (B, T) = model.rssm, obs["is_first"].shape
     half = max(1, T // 2)
@@ -76,6 +77,8 @@ def open_loop(
     for field in model.decoder.image_fields:
         truth = obs[field.key].astype(jnp.float32) / 255
         metrics[f"open_loop/{field.key}"] = video(truth, predictions[field.key])
+    for field in (field for field in model.decoder.vector_fields if not field.is_classes):
+        metrics[f"open_loop_signals/{field.key}"] = signals(obs[field.key], predictions[field.key])
     return metrics
 
 
@@ -85,3 +88,9 @@ def video(truth: jax.Array, prediction: jax.Array) -> jax.Array:
     B, T, height, width, channels = rows.shape
     rows = rows.transpose(1, 2, 0, 3, 4).reshape(T, height, B * width, channels)
     return (255 * jnp.clip(rows, 0.0, 1.0)).astype(jnp.uint8)
+
+
+def signals(truth: jax.Array, prediction: jax.Array) -> jax.Array:
+    """The first elements of true and predicted vectors, to be drawn as lines: float32 (2, B, T, D)."""
+    flat = [x.reshape(*x.shape[:2], -1)[..., :SIGNALS].astype(jnp.float32) for x in (truth, prediction)]
+    return jnp.stack(flat)

@@ -1,0 +1,87 @@
+"""What is new for one browser, as server-sent events from a cursor: it can go on after a lost connection."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from dreamfleet.dashboard.fleet import describe_fleet
+from dreamfleet.dashboard.hub import Hub
+from dreamfleet.dashboard.run import Run
+from dreamfleet.dashboard.series import View
+
+KEEP_ALIVE_S = 15.0
+
+
+class Feed:
+    """One browser's stream. It remembers only what it has sent: a slow reader costs no memory."""
+
+    def __init__(self, hub: Hub, names: Sequence[str], view: View, metrics: Sequence[str], cursor: dict[str, Any]):
+        self._hub = hub
+        self._names = names
+        self._view = view
+        self._metrics = frozenset(metrics)
+        self._cursors: dict[str, list[int]] = cursor
+        self._versions: dict[str, int] = {}  # of summaries that were sent
+        self._details: dict[str, int] = {}
+
+    async def stream(self, is_over: Callable[[], bool]) -> AsyncIterator[str]:
+        """Events until the server stops or the browser goes away."""
+        sent_at = time.monotonic()
+        with self._hub.listening():
+            yield "retry: 2000\n\n"
+            while True:
+                is_last = is_over()
+                events = await asyncio.to_thread(self._collect)
+                for name, data in events:
+                    yield _format(name, data, self._cursors)
+                if events:
+                    sent_at = time.monotonic()
+                elif time.monotonic() - sent_at > KEEP_ALIVE_S:
+                    sent_at = time.monotonic()
+                    yield ": still here\n\n"
+                if is_last:
+                    yield _format("bye", {}, self._cursors)
+                    return
+                await self._hub.wait_news(KEEP_ALIVE_S)
+
+    def _collect(self) -> list[tuple[str, Any]]:
+        runs = dict(self._hub.runs)
+        events: list[tuple[str, Any]] = []
+        if gone := self._versions.keys() - runs.keys():
+            for name in gone:
+                del self._versions[name]
+        changed = [run for run in runs.values() if self._versions.get(run.name) != run.version]
+        if changed or gone:
+            self._versions |= {run.name: run.version for run in changed}
+            events.append(("runs", {"changed": [run.summary() for run in changed], "gone": sorted(gone)}))
+        for name in self._names:
+            if name in runs:
+                events += self._collect_run(runs[name])
+        return events
+
+    def _collect_run(self, run: Run) -> list[tuple[str, Any]]:
+        run.want()
+        events: list[tuple[str, Any]] = []
+        now = run.cursor()
+        before = self._cursors.setdefault(run.name, now)
+        if now != before:
+            news = run.new_values(before, self._view)
+            self._cursors[run.name] = now
+            if news is None:
+                events.append(("reload", {"run": run.name, "metrics": run.metrics()}))
+            else:
+                for file, data in news.items():
+                    if self._metrics:
+                        data["values"] = {key: data["values"][key] for key in data["values"].keys() & self._metrics}
+                    events.append(("rows", {"run": run.name, "file": file, **data}))
+        if run is self._hub.runs.get(self._names[0]) and self._details.get(run.name) != run.detail_version:
+            self._details[run.name] = run.detail_version
+            events.append(("fleet", {"run": run.name, **describe_fleet(run), "reports": run.reports()}))
+        return events
+
+
+def _format(name: str, data: Any, cursors: dict[str, list[int]]) -> str:
+    # The browser sends the id back when it connects again.
+    return f"event: {name}\nid: {json.dumps(cursors)}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,167 @@
+"""The fleet as a page draws it: roles with what they cost, who waits for whom, the limiter, faults and log tails."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dreamfleet.metrics.bottlenecks import MATTERS, describe_wait, find_bottleneck, rank_wait
+
+if TYPE_CHECKING:
+    from dreamfleet.dashboard.run import Run
+
+TAIL_BYTES = 256 << 10
+MAX_LINES = 2000
+MAX_FAULTS = 20
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_BIRTH = re.compile(r"--- (\S+ \S+) (\S+) incarnation (\d+) pid (\d+) ---")
+_TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\)")
+
+# What a role waits for, and the edge of the picture that it is: (pattern, role that waits) -> (from, to).
+_EDGES = [
+    (re.compile(r"actor[.:].*"), ("actor", "env")),
+    (re.compile(r"replay: room for .*|replay\.add_batch"), ("replay", "actor")),
+    (re.compile(r"replay\.sample_batch.*|replay: an? \w+ batch"), ("replay", "learner")),
+    (re.compile(r"replay\.update"), ("replay", "learner")),
+    (re.compile(r"learner: ratio allows no insert"), ("learner", "replay")),
+    (re.compile(r"environments: ratio allows no sample"), ("actor", "replay")),
+    (re.compile(r"logger[.:].*"), ("logger", "agent")),
+]
+
+# The metric that tells how quick a role is, and in what.
+_RATES = {
+    "actor": ("actor/steps_per_s", "steps/s"),
+    "learner": ("learner/updates_per_s", "updates/s"),
+    "env": ("env/steps_per_s", "steps/s per worker"),
+    "replay": ("replay/add_batch/rate", "inserts/s"),
+    "logger": ("logger/add/rate", "messages/s"),
+}
+
+
+def parse_status(content: bytes) -> dict[str, Any]:
+    """What `status.json` holds; empty if that is not a status."""
+    try:
+        status = json.loads(content)
+        for role in status.get("roles", {}).values():
+            role["waits"] = [wait for wait in role.get("waits") or () if isinstance(wait["what"], str)]
+            for wait in role["waits"]:
+                wait["seconds"], wait["share"] = float(wait["seconds"]), float(wait.get("share", 1.0))
+            role["state"], role["restarts"] = str(role.get("state", "starting")), int(role.get("restarts", 0))
+        return {**status, "state": str(status.get("state", "starting"))}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def describe_fleet(run: "Run") -> dict[str, Any]:
+    """All that the page of the fleet shows, but for logs."""
+    roles = run.status.get("roles", {})
+    return {
+        "state": run.summary()["state"],
+        "bottleneck": run.summary()["bottleneck"] or find_bottleneck(run.status, run.progress),
+        "roles": [_describe_role(run, name, role) for name, role in roles.items()],
+        "parts": {part: _describe_part(run, part) for part in _RATES},
+        "edges": find_edges(roles) if run.is_live else [],
+        "limiter": describe_limiter(run),
+    }
+
+
+def find_edges(roles: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Who waits for whom: for each edge the longest of the waits, and which of them is the cause of the others."""
+    edges: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, role in roles.items():
+        for wait in role["waits"]:
+            ends = next((ends for pattern, ends in _EDGES if pattern.fullmatch(wait["what"])), None)
+            if ends and (ends not in edges or _waited_s(wait) > _waited_s(edges[ends])):
+                edges[ends] = {**wait, "for": ends[0], "who": ends[1], "role": name}
+    long = [edge for edge in edges.values() if edge["share"] >= MATTERS]
+    first = min((rank_wait(edge["what"]) for edge in long), default=None)
+    return [{**edge, "is_cause": edge in long and rank_wait(edge["what"]) == first} for edge in edges.values()]
+
+
+def _waited_s(wait: Mapping[str, Any]) -> float:
+    return wait["seconds"] * wait["share"]
+
+
+def describe_limiter(run: "Run") -> dict[str, Any] | None:
+    """Inserts against samples, with the thresholds of `replay/limiter.py`; None if nothing is known yet."""
+    progress, config = run.progress, run.config or {}
+    try:
+        size, length = int(config["batch_size"]), int(config["batch_length"])
+        per_insert = progress.target_ratio / length
+        sequence = int(config["consec_train"]) * length + int(config["replay_context"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    inserts, samples = progress.step, round((progress.ratio or 0.0) * progress.step / length)
+    tolerance = 4 * size
+    return {
+        "inserts": inserts,
+        "samples": samples,
+        "ratio": progress.ratio,
+        "target": progress.target_ratio,
+        "diff": per_insert * max(0, inserts - size * sequence) - samples,
+        "low": -tolerance,
+        "high": max(tolerance * per_insert, 2 * size),
+    }
+
+
+def find_faults(run: "Run") -> list[dict[str, Any]]:
+    """Restarts and tracebacks in the logs of all roles, the latest first."""
+    faults = [fault for name in run.logs() for fault in _faults_in(name, read_tail(run, name))]
+    return sorted(faults, key=lambda fault: fault["time"], reverse=True)[:MAX_FAULTS]
+
+
+def read_tail(run: "Run", name: str) -> list[str]:
+    """The last lines of a role's log, without the codes of terminals."""
+    text = run.folder.read(f"logs/{name}.log", TAIL_BYTES).decode(errors="replace")
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in text.splitlines()]
+    return lines[1:] if len(text) >= TAIL_BYTES else lines  # the first one may be a part
+
+
+def search_lines(lines: Iterable[str], text: str) -> list[str]:
+    """The lines in which a text is found, whatever its case; the last ones if they are many."""
+    return [line for line in lines if text.lower() in line.lower()][-MAX_LINES:]
+
+
+def _faults_in(name: str, lines: list[str]) -> list[dict[str, Any]]:
+    faults: list[dict[str, Any]] = []
+    when, trace = "", None
+    for line in lines:
+        if birth := _BIRTH.match(line):
+            when, trace = birth[1], None
+            if int(birth[3]) > 0:
+                faults.append({"role": name, "time": when, "what": f"restarted (incarnation {birth[3]})", "trace": ""})
+        elif stamp := _STAMP.match(line):
+            when, trace = stamp[1], None
+        if _TRACEBACK.match(line):
+            trace = {"role": name, "time": when, "what": "", "trace": line}
+            faults.append(trace)
+        elif trace is not None:
+            trace["trace"] += f"\n{line}"
+            if line and not line.startswith((" ", "\t")):
+                trace["what"] = line[:300]
+    return faults
+
+
+def _describe_role(run: "Run", name: str, role: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": "env" if re.fullmatch(r"env\d+", name) else name,
+        **{key: role.get(key) for key in ("pid", "restarts", "heartbeat_age_s", "exit", "since")},
+        # Until it runs again, a role that died is missing.
+        "state": "restarting" if role["state"] == "starting" and role["restarts"] else role["state"],
+        "waits": [
+            {**wait, "text": describe_wait(wait["what"], wait["seconds"], wait["share"], name, run.progress)}
+            for wait in role["waits"]
+        ],
+    }
+
+
+def _describe_part(run: "Run", part: str) -> dict[str, Any]:
+    metric, unit = _RATES[part]
+    usage = f"{part}/usage/psutil"
+    return {
+        "rate": run.last(metric),
+        "unit": unit,
+        "ram_gb": run.last(f"{usage}/proc_ram_gb"),
+        "cpu": run.last(f"{usage}/proc_cpu_usage"),
+    }

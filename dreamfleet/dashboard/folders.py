@@ -1,0 +1,86 @@
+"""Where runs are, and the only place where the dashboard opens files: nothing outside of the given folders."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dreamfleet.metrics.reading import open_regular
+
+SIGNS = ("config.yaml", "metrics.jsonl", "scores.jsonl")  # a directory with one of these is a run
+MAX_DEPTH = 6
+MAX_BYTES = 64 << 20  # of a file that is sent as a whole
+
+
+class Outside(OSError):
+    """A path that leads out of the given folders."""
+
+
+class Folder:
+    """One run's directory, inside one of the roots. Symbolic links may lead around inside of the run, not out of it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def open(self, path: Path) -> int:
+        """A descriptor to read a regular file with."""
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(os.path.realpath(self.path)):
+            raise Outside(f"{path} is outside of {self.path}")
+        return open_regular(real)
+
+    def read(self, name: str, last: int | None = None) -> bytes:
+        """The content of a file, or its last bytes."""
+        fd = self.open(self.path / name)
+        try:
+            size = os.fstat(fd).st_size
+            length = min(size, MAX_BYTES if last is None else last)
+            return os.pread(fd, length, size - length if last is not None else 0)
+        finally:
+            os.close(fd)
+
+    def list(self, name: str) -> list[str]:
+        """The names in a directory of the run; empty if there is none."""
+        path = Path(os.path.realpath(self.path / name))
+        if not path.is_relative_to(os.path.realpath(self.path)):
+            return []
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except OSError:
+            return []
+
+    def version(self, name: str) -> tuple[int, int]:
+        """Changes when the file does."""
+        try:
+            info = (self.path / name).stat()
+        except OSError:
+            return -1, -1
+        return info.st_size, info.st_mtime_ns
+
+
+def find_runs(roots: Sequence[Path]) -> dict[str, Path]:
+    """The runs at or below each root by a name that is theirs: the path from the root, and its name if there are more.
+
+    Symbolic links below a root are not followed.
+    """
+    found: dict[str, Path] = {}
+    for root in roots:
+        for path in _search(root, 0):
+            parts = path.relative_to(root).parts
+            name = "/".join((root.name, *parts) if len(roots) > 1 or not parts else parts)
+            if found.setdefault(name, path) != path:  # roots of the same name
+                found.setdefault(str(path), path)
+    return found
+
+
+def _search(directory: Path, depth: int) -> Iterator[Path]:
+    try:
+        with os.scandir(directory) as entries:
+            entries = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    if any(entry.name in SIGNS for entry in entries):
+        yield directory
+    elif depth < MAX_DEPTH:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                yield from _search(Path(entry.path), depth + 1)

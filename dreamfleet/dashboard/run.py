@@ -1,0 +1,250 @@
+"""One run as the dashboard holds it: its files, read again when they have changed. Shared by all browsers."""
+
+import contextlib
+import re
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from dreamfleet.dashboard.fleet import parse_status
+from dreamfleet.dashboard.folders import Folder
+from dreamfleet.dashboard.series import Line, View, make_line, running_mean
+from dreamfleet.errors import ConfigError
+from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase
+from dreamfleet.metrics.progress import Progress, parse_progress
+from dreamfleet.metrics.reading import Points, Table
+from dreamfleet.metrics.reports import list_reports
+from dreamfleet.options.saved import FILENAME, read_saved
+from dreamfleet.results.curves import METRICS, SCORES, file_of, group_key, label_of
+
+SILENT_S = 20.0  # a run that has not been heard of for so long is not running, whatever it said last
+READ_FIRST_S = 0.4  # for a run that is opened; the rest of a large file follows by itself
+ENDED = ("done", "failed")
+
+
+class Run:
+    """The files of one run. `refresh` and the questions may come from several threads."""
+
+    def __init__(self, name: str, folder: Folder):
+        self.name = name
+        self.folder = folder
+        self.wanted_at = -np.inf  # when a browser last asked for its series, on the monotonic clock
+        self.version = 0  # counts changes of the summary
+        self.detail_version = 0  # and of status, progress and reports
+        self.progress = Progress()
+        self.status: dict[str, Any] = {}
+        self.config: dict[str, Any] | None = None
+        self.is_live = False
+        self._lock = threading.RLock()
+        self._versions: dict[str, tuple[int, int]] = {}  # of files, when they were read
+        self._reports: object = None
+        self._summary: dict[str, Any] = {}
+        self._heading = {"task": "", "seed": None}
+        self._tables = self._make_tables()
+
+    # What is new
+
+    def refresh_summary(self) -> None:
+        """Reads status and progress again if they have changed."""
+        with self._lock:
+            if self._has_changed("progress.json"):
+                self.progress = parse_progress(self._read("progress.json")) or self.progress
+                self.detail_version += 1
+            if self._has_changed("status.json"):
+                self.status = parse_status(self._read("status.json"))
+                self.detail_version += 1
+            if self._has_changed(FILENAME):
+                self._heading = _read_heading(self._read(FILENAME))
+                self.config = None
+            reports = self._list_reports_cheaply()
+            if reports != self._reports:
+                self._reports = reports
+                self.detail_version += 1
+            summary = self._summarize()
+            if summary != self._summary:
+                self._summary = summary
+                self.version += 1
+
+    def refresh_tables(self, budget_s: float) -> bool:
+        """Reads new lines for about so long; returns whether there are any."""
+        with self._lock:
+            changes = [table.refresh(budget_s) for table in self._tables.values()]
+            return any(changes)
+
+    def want(self) -> "Run":
+        """Says that somebody looks at its series; at least the beginning of them is there then."""
+        is_new, self.wanted_at = self.size == 0, time.monotonic()
+        if is_new:
+            self.refresh_tables(READ_FIRST_S)
+        return self
+
+    def load_config(self) -> None:
+        """Reads the options, which takes a while; they are known from the next summary on."""
+        if self.config is not None:
+            return
+        config: dict[str, Any] = {}
+        with contextlib.suppress(ConfigError, OSError):
+            self.folder.read(FILENAME, 0)  # refuses links that lead out
+            config = read_saved(self.folder.path / FILENAME)
+        with self._lock:
+            self.config = config
+
+    def forget_tables(self) -> None:
+        """Gives the memory back; what is asked for again is read again."""
+        with self._lock:
+            self._tables = self._make_tables()
+
+    # What a page asks for
+
+    @property
+    def size(self) -> int:
+        """How many values are in memory."""
+        return sum(table.size for table in self._tables.values())
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one row of a table."""
+        return self._summary
+
+    def cursor(self) -> list[int]:
+        """Where its series end: generation and lines of both files."""
+        with self._lock:
+            return [number for table in self._tables.values() for number in (table.generation, table.rows)]
+
+    def metrics(self) -> list[str]:
+        """The names of all metrics."""
+        with self._lock:
+            return list(dict.fromkeys(name for table in self._tables.values() for name in table.names()))
+
+    def line(self, metric: str, view: View) -> tuple[Line, list[int], bool]:
+        """A series with the cursor that it goes up to, and whether more is known to be in the file."""
+        with self._lock:
+            table = self._tables[file_of(metric)]
+            line = make_line(table.points(metric), lambda points: self._xs(points, view.axis), view.window)
+            return line, [table.generation, table.rows], not table.is_complete
+
+    def new_values(self, since: list[int], view: View) -> dict[str, dict] | None:
+        """What came after a cursor, by file; None if there is too much of it, or the file is another one."""
+        news: dict[str, dict] = {}
+        with self._lock:
+            for i, (file, table) in enumerate(self._tables.items()):
+                generation, row = since[2 * i : 2 * i + 2]
+                if generation != table.generation or table.rows - row > 500 or row > table.rows:
+                    return None
+                if table.rows > row:
+                    news[file] = self._new_of(table, row, view)
+        return news
+
+    def points(self, metric: str) -> Points:
+        """All points of a metric."""
+        with self._lock:
+            return self._tables[file_of(metric)].points(metric)
+
+    def last(self, metric: str) -> float | None:
+        """The latest value of a metric."""
+        with self._lock:
+            return self._tables[file_of(metric)].last(metric)
+
+    def reports(self) -> list[dict]:
+        """Videos and signals that the run has kept."""
+        return list_reports(self.folder.list)
+
+    def logs(self) -> list[str]:
+        """The names of the processes that have a log."""
+        return [name.removesuffix(".log") for name in self.folder.list("logs") if re.fullmatch(r"[\w.-]+\.log", name)]
+
+    # How it does it
+
+    def _make_tables(self) -> dict[str, Table]:
+        return {file: Table(self.folder.path / file, self.folder.open) for file in (METRICS, SCORES)}
+
+    def _xs(self, points: Points, axis: str) -> np.ndarray:
+        if axis == "hours":
+            starts = [table.stamps()[1][:1] for table in self._tables.values()]
+            start = min((float(times[0]) for times in starts if len(times)), default=0.0)
+            return (points.time - start) / 3600
+        if axis == "update":
+            known = self._tables[METRICS].points("learner/updates")
+            return np.interp(points.step, known.step, known.value) if len(known.step) else np.zeros(len(points.step))
+        return points.step.astype(float)
+
+    def _new_of(self, table: Table, row: int, view: View) -> dict:
+        values = {}
+        for metric in table.names():
+            points = table.points(metric, row)
+            if not len(points.row):
+                continue
+            entry = [points.row.tolist(), self._xs(points, view.axis).tolist(), _or_none(points.value)]
+            if view.window > 1:
+                # The means of the new points need no more than a window of those before.
+                count = len(points.row)
+                recent = table.points(metric).value[-(count + view.window - 1) :]
+                entry.append(
+                    _or_none(running_mean(np.nan_to_num(recent, posinf=0.0, neginf=0.0), view.window)[-count:])
+                )
+            values[metric] = entry
+        return {"generation": table.generation, "rows": table.rows, "values": values}
+
+    def _list_reports_cheaply(self) -> object:
+        # A report changes the directory that it is in.
+        return [(name, self.folder.version(f"reports/{name}")) for name in self.folder.list("reports")]
+
+    def _summarize(self) -> dict[str, Any]:
+        progress, status = self.progress, self.status
+        updated = max(self._versions.get(name, (-1, -1))[1] for name in ("progress.json", "status.json")) / 1e9
+        is_silent = time.time() - updated > SILENT_S
+        state = status.get("state") or ("running" if updated > 0 else "starting")
+        is_over = state in ENDED or (is_silent and 0 < progress.total_steps <= progress.step)
+        self.is_live = not is_over and not is_silent
+        phase = find_phase(progress, status | {"state": "done" if is_over and state != "failed" else state})
+        if is_silent and not is_over:
+            phase = "silent"
+        group, label = self._group()
+        return {
+            "name": self.name,
+            **self._heading,
+            "state": "failed" if state == "failed" else "ended" if is_over else "silent" if is_silent else state,
+            "phase": phase,
+            "updated": updated if is_silent else None,
+            "bottleneck": find_bottleneck(status, progress) if self.is_live else "",
+            "roles": len(status.get("roles", {})),
+            "roles_running": sum(role.get("state") == "running" for role in status.get("roles", {}).values()),
+            "group": group,
+            "group_label": label,
+            "progress": {**vars(progress)},
+        }
+
+    def _group(self) -> tuple[str, str]:
+        """Runs of the same group are seeds of one experiment, as in `dreamfleet plot`."""
+        label = label_of(self.folder.path)
+        if self.config is None:
+            return "", label
+        try:
+            return str(hash(group_key(self.config))), label
+        except (KeyError, TypeError):
+            return "", label
+
+    def _has_changed(self, name: str) -> bool:
+        version = self.folder.version(name)
+        if version == self._versions.get(name, (-1, -1)):
+            return False
+        self._versions[name] = version
+        return True
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self.folder.read(name)
+        except OSError:
+            return b""
+
+
+def _or_none(values: np.ndarray) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _read_heading(content: bytes) -> dict[str, Any]:
+    """Task and seed without reading all options, which takes fifty times as long."""
+    text = content.decode(errors="replace")
+    task, seed = re.search(r"^task: (.*)$", text, re.M), re.search(r"^seed: (\d{1,18})\s*$", text, re.M)
+    return {"task": task[1].strip("'\" ") if task else "", "seed": int(seed[1]) if seed else None}

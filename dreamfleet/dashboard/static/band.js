@@ -1,0 +1,72 @@
+// The mean and the spread of the seeds of each experiment, computed on the server as `dreamfleet plot` does it.
+
+import { h } from "./dom.js";
+import { ask, runs } from "./feed.js";
+import { ticks } from "./format.js";
+import { color } from "./palette.js";
+import { state } from "./state.js";
+
+const EVERY_MS = 5000;
+
+export class BandChart {
+  constructor(metric) {
+    this.metric = metric;
+    this.canvas = h("div", { class: "canvas" });
+    this.legend = h("span", { class: "readout" });
+    this.element = h("figure", { class: "chart tall", "data-metric": metric },
+      h("figcaption", {}, h("span", { class: "title" }, `${metric}: mean ± standard deviation over seeds`), this.legend),
+      h("div", { class: "plot" }, this.canvas));
+    this.loadedAt = -Infinity;
+    this.update();
+  }
+
+  async update() {
+    if (performance.now() - this.loadedAt < EVERY_MS) return;
+    this.loadedAt = performance.now();
+    const groups = new Map();
+    for (const name of state.run) {
+      const run = runs.get(name);
+      if (!run) continue;
+      const key = run.group || name;
+      groups.set(key, [...(groups.get(key) ?? []), run]);
+    }
+    const bands = await Promise.all([...groups.values()].map(async (members) => {
+      const answer = await ask("band", { run: members.map((run) => run.name), metric: this.metric, axis: state.axis === "hours" ? "hours" : "step" });
+      return { label: `${members[0].group_label} (${members.length})`, color: color(members[0].name), ...answer };
+    }));
+    if (!this.isRemoved) this.draw(bands.filter((band) => band.x));
+  }
+
+  draw(bands) {
+    this.document?.clear();
+    this.canvas.replaceChildren();
+    const ink = getComputedStyle(document.documentElement);
+    const plot = Bokeh.Plotting.figure({ sizing_mode: "stretch_both", tools: "", toolbar_location: null,
+      background_fill_color: null, border_fill_color: null, outline_line_color: null, min_border_left: 46, min_border_right: 12 });
+    for (const axis of [...plot.xaxes, ...plot.yaxes]) {
+      Object.assign(axis, { axis_line_color: null, major_tick_line_color: null, minor_tick_line_color: null,
+        major_label_text_color: ink.getPropertyValue("--muted"), major_label_text_font_size: "11px" });
+      axis.formatter.doFormat = ticks;
+    }
+    for (const grid of [...plot.xgrids, ...plot.ygrids]) grid.grid_line_color = ink.getPropertyValue("--grid");
+    for (const band of bands) {
+      const [x, mean, std] = [band.x, band.mean, band.std].map(decode);
+      plot.varea({ x, y1: mean.map((value, i) => value - std[i]), y2: mean.map((value, i) => value + std[i]), fill_color: band.color, fill_alpha: 0.18 });
+      plot.line({ x, y: mean, line_color: band.color, line_width: 2 });
+    }
+    this.document = new Bokeh.Document();
+    this.document.add_root(plot);
+    Bokeh.embed.add_document_standalone(this.document, this.canvas);
+    this.legend.replaceChildren(...bands.map((band) => h("b", { style: `color:${band.color}` }, band.label)));
+    this.element.dataset.groups = bands.length;
+  }
+
+  remove() {
+    this.isRemoved = true;
+    this.document?.clear();
+  }
+}
+
+function decode(text) {
+  return Array.from(new Float64Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer));
+}

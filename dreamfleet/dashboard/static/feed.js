@@ -1,0 +1,66 @@
+// The connection to the server: questions, and the stream of what is new.
+
+import { state, range } from "./state.js";
+
+export const runs = new Map(); // name -> summary
+export const fleets = new Map(); // name -> fleet, of the run in focus
+const listeners = new Map(); // event -> functions
+let source = null;
+let address = "";
+
+export function on(event, listener) {
+  if (!listeners.has(event)) listeners.set(event, new Set());
+  listeners.get(event).add(listener);
+  return () => listeners.get(event).delete(listener);
+}
+
+function tell(event, data) {
+  listeners.get(event)?.forEach((listener) => listener(data));
+}
+
+export async function ask(path, params = {}) {
+  const response = await fetch(url(path, params));
+  if (!response.ok) throw new Error(`${path}: ${await response.text()}`);
+  return response.json();
+}
+
+export function url(path, params) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) {
+    if (Array.isArray(value)) value.forEach((item) => query.append(key, item));
+    else if (value !== undefined && value !== "") query.set(key, value);
+  }
+  return `/api/${path}?${query}`;
+}
+
+// How series are looked at: the same for history and for what is new.
+export function view() {
+  return { axis: state.axis, window: state.smooth };
+}
+
+// Opens the stream for the chosen runs, or opens it again if they or the view have changed.
+export function connect() {
+  const next = url("events", { run: state.run, ...view() });
+  if (next === address && source?.readyState !== EventSource.CLOSED) return;
+  source?.close();
+  address = next;
+  source = new EventSource(next);
+  source.addEventListener("open", () => tell("connection", "open"));
+  source.addEventListener("error", () => tell("connection", "lost"));
+  source.addEventListener("bye", () => tell("connection", "bye"));
+  source.addEventListener("runs", (event) => {
+    const { changed, gone } = JSON.parse(event.data);
+    changed.forEach((run) => runs.set(run.name, run));
+    gone.forEach((name) => runs.delete(name));
+    tell("runs", changed);
+  });
+  source.addEventListener("fleet", (event) => {
+    const fleet = JSON.parse(event.data);
+    fleets.set(fleet.run, fleet);
+    tell("fleet", fleet);
+  });
+  source.addEventListener("rows", (event) => tell("rows", JSON.parse(event.data)));
+  source.addEventListener("reload", (event) => tell("reload", JSON.parse(event.data)));
+}
+
+export { range };

@@ -1,0 +1,156 @@
+// The roles of a run: what they do, who waits for whom, what went wrong, and their logs.
+
+import { h, replace } from "./dom.js";
+import { ask, fleets, runs } from "./feed.js";
+import { bytes, percent, short, whole } from "./format.js";
+import { boldHead, sayPhase } from "./overview.js";
+import { state } from "./state.js";
+
+// The picture of docs/architecture.md, in units of its own.
+const BOXES = {
+  actor: [318, 58, 134, 58], learner: [318, 142, 134, 58], replay: [582, 78, 130, 102], logger: [318, 256, 134, 46],
+};
+const EDGES = [
+  ["env", "actor", "M166 87 H318", [238, 79]],
+  ["actor", "replay", "M452 98 H582", [517, 90]],
+  ["replay", "learner", "M582 162 H452", [517, 180]],
+  ["agent", "logger", "M385 214 V256", [412, 240]],
+  ["env", "logger", "M166 279 H318", [242, 272]],
+  ["replay", "logger", "M647 180 V279 H452", [560, 272]],
+];
+const WARM = 0.15;
+
+export function open(page) {
+  const parts = { head: h("div", {}), picture: h("div", { class: "picture-scroll" }), limiter: h("div", {}), roles: h("div", { class: "scroll" }), faults: h("div", {}) };
+  page.append(
+    parts.head,
+    h("div", { class: "fleet" }, h("div", { class: "card" }, parts.picture), h("div", { class: "card" }, parts.limiter)),
+    h("h2", {}, "Roles"), parts.roles,
+    h("h2", {}, "Recent faults"), parts.faults,
+    h("h2", {}, "Logs"), drawLogs(),
+  );
+  let restarts = -1;
+  const update = () => {
+    const [run, fleet] = [runs.get(state.run[0]), fleets.get(state.run[0])];
+    if (!run || !fleet) return;
+    drawHead(parts.head, run, fleet);
+    replace(parts.picture, drawPicture(fleet));
+    replace(parts.limiter, drawLimiter(fleet.limiter));
+    replace(parts.roles, drawRoles(fleet));
+    const count = fleet.roles.reduce((sum, role) => sum + role.restarts, 0) + (run.state === "failed" ? 1 : 0);
+    if (count !== restarts) drawFaults(parts.faults);
+    restarts = count;
+  };
+  update();
+  return { update, updateFleet: update };
+}
+
+function drawHead(head, run, fleet) {
+  const isBad = run.state === "failed" || fleet.roles.some((role) => ["dead", "restarting"].includes(role.state) && run.state === "running");
+  replace(head,
+    h("div", { class: "head" }, h("h1", {}, run.name), h("span", { class: `state ${run.state}` }, sayPhase(run)),
+      h("span", { class: "muted" }, `${fleet.roles.filter((role) => role.state === "running").length} of ${fleet.roles.length} roles running`)),
+    h("div", { class: `sentence${isBad ? " bad" : ""}`, id: "bottleneck" }, boldHead(run.bottleneck || `${sayPhase(run)}`)));
+}
+
+function drawPicture(fleet) {
+  const envs = fleet.roles.filter((role) => role.kind === "env");
+  const role = (name) => fleet.roles.find((other) => other.name === name);
+  const agent = role("agent") ?? { state: "elsewhere" };
+  const shown = { actor: agent, learner: agent, replay: role("replay") ?? { state: "elsewhere" }, logger: role("logger") ?? { state: "elsewhere" } };
+  const edges = new Map(fleet.edges.map((edge) => [[edge.for, edge.who].sort().join(), edge]));
+  return h("svg", { class: "picture", viewBox: "0 0 728 310", role: "img", "aria-label": "roles and who waits for whom" },
+    h("g", { class: "outer" }, h("rect", { x: 304, y: 30, width: 162, height: 184, rx: 8 }), h("rect", { x: 14, y: 6, width: 152, height: 296, rx: 8 })),
+    h("text", { x: 318, y: 48, class: "small" }, `agent process · ${agent.state}`),
+    EDGES.map(([a, b, path, at]) => drawEdge(edges.get([a, b].sort().join()), path, at)),
+    Object.entries(BOXES).map(([name, box]) => drawNode(name, box, shown[name], fleet.parts[name])),
+    drawEnvs(envs, fleet.parts.env));
+}
+
+function drawEdge(edge, path, [x, y]) {
+  const heat = !edge || edge.share < WARM ? "" : edge.is_cause ? " hot" : " warm";
+  return h("g", {}, h("path", { class: `edge${heat}`, d: path }, edge && h("title", {}, `${edge.role} waits: ${edge.what}`)),
+    heat && h("text", { class: `edge-label${heat}`, x, y }, `${edge.who} waits ${percent(edge.share)}`, h("title", {}, `${edge.who} waits for ${edge.for}`)));
+}
+
+function drawNode(name, [x, y, width, height], role, part) {
+  const facts = [part?.rate !== null && part?.rate !== undefined && `${short(part.rate)} ${part.unit}`,
+    part?.cpu !== null && part?.cpu !== undefined && `${percent(part.cpu)} CPU · ${bytes(part.ram_gb)}`].filter(Boolean);
+  return h("g", { class: `node ${role.state}`, "data-role": name },
+    h("rect", { x, y, width, height, rx: 6 }),
+    h("text", { x: x + 10, y: y + 20, "font-weight": 600 }, name),
+    facts.map((fact, i) => h("text", { x: x + 10, y: y + 36 + 15 * i, class: "small" }, fact)));
+}
+
+// One small box for each worker, many of them smaller ones.
+function drawEnvs(envs, part) {
+  const columns = envs.length > 48 ? 12 : envs.length > 10 ? 6 : 2;
+  const width = 128 / columns;
+  const height = Math.min(34, 240 / Math.max(1, Math.ceil(envs.length / columns)));
+  return h("g", {},
+    h("text", { x: 22, y: 24, "font-weight": 600 }, `${envs.length} env ${envs.length === 1 ? "worker" : "workers"}`),
+    h("text", { x: 22, y: 40, class: "small" }, part?.rate ? `${short(part.rate)} ${part.unit}` : ""),
+    envs.map((env, i) => {
+      const [x, y] = [22 + width * (i % columns), 50 + height * Math.floor(i / columns)];
+      return h("g", { class: `node ${env.state}`, "data-role": env.name },
+        h("rect", { x, y, width: width - 3, height: height - 3, rx: 3 }, h("title", {}, `${env.name}: ${env.state}`)),
+        columns === 2 && h("text", { x: x + 7, y: y + height / 2 + 3, class: "small" }, env.name));
+    }));
+}
+
+function drawLimiter(limiter) {
+  if (!limiter) return h("p", { class: "muted" }, "The limiter is not known yet.");
+  const isLimited = limiter.target > 0;
+  const share = Math.min(1, Math.max(0, (limiter.diff - limiter.low) / (limiter.high - limiter.low)));
+  return [
+    h("h2", {}, "Limiter: inserts against samples"),
+    isLimited ? [h("div", { class: "gauge", role: "meter", "aria-valuenow": percent(share), "aria-label": "limiter" }, h("div", { class: "track" }), h("div", { class: "needle", style: `left:${100 * share}%` })),
+      h("div", { class: "ends" }, h("span", {}, "learner must wait"), h("span", {}, "acting must wait"))] : h("p", { class: "muted" }, "No train ratio is set: nobody waits."),
+    h("dl", { class: "facts" },
+      ...[["inserts", `${whole(limiter.inserts)} steps`], ["samples", `${whole(limiter.samples)} sequences`],
+        ["train ratio held", short(limiter.ratio, 4)], ["train ratio wanted", isLimited ? short(limiter.target, 4) : "–"]]
+        .flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])),
+  ];
+}
+
+function drawRoles(fleet) {
+  const part = (role) => fleet.parts[role.kind === "agent" ? "actor" : role.kind] ?? {};
+  const number = (text) => h("td", { class: "number" }, text);
+  return h("table", { id: "roles" },
+    h("thead", {}, h("tr", {}, ["role", "state", "restarts", "heartbeat", "CPU", "memory", "waits for", "last exit"].map((title, i) => h("th", { class: i > 1 && i < 6 ? "number" : null }, title)))),
+    h("tbody", {}, fleet.roles.map((role) => h("tr", { "data-role": role.name },
+      h("td", {}, role.name), h("td", {}, h("span", { class: `state ${role.state}` }, role.state)), number(role.restarts),
+      number(role.heartbeat_age_s === null ? "–" : `${Math.round(role.heartbeat_age_s)} s`),
+      number(part(role).cpu === null || part(role).cpu === undefined ? "–" : percent(part(role).cpu)),
+      number(part(role).ram_gb ? bytes(part(role).ram_gb) : "–"),
+      h("td", { class: "wrap" }, role.waits.map((wait) => wait.text).join(", ") || "–"), h("td", {}, role.exit ?? "–")))));
+}
+
+async function drawFaults(place) {
+  const faults = await ask("faults", { run: state.run[0] });
+  place.replaceChildren(...(faults.length ? faults.map((fault) => h("details", { class: "fault card", style: "margin-bottom:6px;padding:5px 12px" },
+    h("summary", {}, h("b", {}, fault.role), ` ${fault.what} `, h("span", { class: "muted" }, fault.time)),
+    fault.trace ? h("pre", { class: "log" }, fault.trace) : h("p", { class: "muted" }, "The process was ended from outside: its log has no traceback.")))
+    : [h("p", { class: "muted" }, "None.")]));
+}
+
+function drawLogs() {
+  const roles = fleets.get(state.run[0])?.roles.map((role) => role.name) ?? ["agent"];
+  const text = h("pre", { class: "log", tabindex: "0", "aria-label": "log" });
+  const choice = h("select", { "aria-label": "role", id: "log-role" }, roles.map((name) => h("option", { value: name }, name)));
+  const search = h("input", { type: "search", placeholder: "Search in the log", "aria-label": "search log", id: "log-search" });
+  choice.value = roles.includes("agent") ? "agent" : roles[0];
+  const load = async () => {
+    try {
+      const { lines } = await ask("log", { run: state.run[0], role: choice.value, search: search.value });
+      text.textContent = lines.join("\n") || "Nothing found.";
+    } catch {
+      text.textContent = "There is no log of this role.";
+    }
+    text.scrollTop = text.scrollHeight;
+  };
+  choice.onchange = load;
+  search.oninput = load;
+  load();
+  return h("div", { class: "card" }, h("div", { class: "row" }, choice, search, h("button", { class: "plain", onclick: load }, "refresh")), text);
+}

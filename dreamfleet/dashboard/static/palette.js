@@ -1,0 +1,35 @@
+// Colours that people with any kind of colour vision tell apart (after Okabe and Ito), the same run always in the same.
+
+const COLORS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#b3569a", "#b87f00", "#3a9bd0"],
+  dark: ["#56b4e9", "#ff8a3d", "#2bd0a0", "#e39bc8", "#f0e442", "#9aa7ff"],
+};
+const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
+const KEY = "dreamfleet.colors";
+
+const places = new Map(JSON.parse(localStorage.getItem(KEY) ?? "[]"));
+
+export const theme = () => document.documentElement.dataset.theme;
+
+function place(name) {
+  if (!places.has(name)) {
+    places.set(name, places.size);
+    localStorage.setItem(KEY, JSON.stringify([...places].slice(-500)));
+  }
+  return places.get(name);
+}
+
+export function color(name) {
+  const colors = COLORS[theme()];
+  return colors[place(name) % colors.length];
+}
+
+// Beyond six runs the dash tells them apart.
+export function dash(name) {
+  return DASHES[Math.floor(place(name) / COLORS.light.length) % DASHES.length];
+}
+
+// Run colours are given out in the order of names when a page is opened for the first time.
+export function meet(names) {
+  [...names].sort().forEach(place);
+}

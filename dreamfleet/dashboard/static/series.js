@@ -1,0 +1,164 @@
+// The series that charts show: history once, then what the stream brings. Charts of one frame share one request.
+
+import { ask, on, range, view } from "./feed.js";
+
+const POINTS = 800; // of a line, before it is reduced again
+const RELOAD_MS = 1500; // between two requests for the same series
+const cache = new Map(); // "run\nmetric" -> Series
+const metricNames = new Map(); // run -> Set of metrics
+const waiting = new Map(); // series to be asked for in the next frame
+let timer = 0;
+
+class Series {
+  constructor(run, metric) {
+    Object.assign(this, { run, metric, x: [], y: [], sx: [], sy: [], file: fileOf(metric), cursor: null });
+    this.listeners = new Set();
+    this.loadedAt = 0;
+    this.isStale = true;
+  }
+
+  take(data) {
+    this.x = decode(data.x);
+    this.y = decode(data.y);
+    this.sx = data.sx ? decode(data.sx) : [];
+    this.sy = data.sy ? decode(data.sy) : [];
+    this.cursor = data.cursor;
+    this.total = data.total;
+    this.isStale = data.partial;
+    this.loadedAt = performance.now();
+    this.tell();
+    if (data.partial && this.listeners.size) setTimeout(() => request(this), RELOAD_MS);
+  }
+
+  // Adds new points; asks for the reduced history again when there are too many of them.
+  append(generation, rows, [row, x, y, smooth]) {
+    if (!this.cursor || this.isStale) return;
+    if (generation !== this.cursor[0] || this.x.length > 3 * POINTS) {
+      this.isStale = true;
+      if (this.listeners.size) request(this);
+      return;
+    }
+    const { end } = range();
+    for (let i = 0; i < row.length; i++) {
+      if (row[i] < this.cursor[1] || y[i] === null || x[i] > end) continue;
+      this.x.push(x[i]);
+      this.y.push(y[i]);
+      this.total++;
+      if (smooth) {
+        this.sx.push(x[i]);
+        this.sy.push(smooth[i]);
+      }
+    }
+    this.cursor = [generation, Math.max(rows, this.cursor[1])];
+    this.tell();
+  }
+
+  tell() {
+    this.listeners.forEach((listener) => listener());
+  }
+}
+
+function fileOf(metric) {
+  return /^(eval_)?episode\/(score|length)$/.test(metric) ? "scores.jsonl" : "metrics.jsonl";
+}
+
+function decode(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return Array.from(new Float64Array(bytes.buffer));
+}
+
+// The series of a metric; the listener hears of every change until the returned function is called.
+export function watch(run, metric, listener) {
+  const key = `${run}\n${metric}`;
+  if (!cache.has(key)) cache.set(key, new Series(run, metric));
+  const series = cache.get(key);
+  series.listeners.add(listener);
+  if (series.isStale) request(series);
+  return [series, () => series.listeners.delete(listener)];
+}
+
+function request(series) {
+  waiting.set(`${series.run}\n${series.metric}`, series);
+  timer ||= setTimeout(flush, 0);
+}
+
+async function flush() {
+  const batch = [...waiting.values()];
+  waiting.clear();
+  timer = 0;
+  const byMetrics = new Map(); // runs that are asked for the same metrics share a request
+  for (const run of new Set(batch.map((series) => series.run))) {
+    const metrics = batch.filter((series) => series.run === run).map((series) => series.metric);
+    for (let i = 0; i < metrics.length; i += 24) {
+      const key = metrics.slice(i, i + 24).join("\n");
+      byMetrics.set(key, [...(byMetrics.get(key) ?? []), run]);
+    }
+  }
+  await Promise.all([...byMetrics].map(([key, names]) => load(names, key.split("\n"))));
+}
+
+async function load(names, metrics) {
+  const { start, end } = range();
+  const bounds = { ...(start > -Infinity && { start }), ...(end < Infinity && { end }) };
+  const asked = JSON.stringify([view(), bounds]);
+  try {
+    const answer = await ask("series", { run: names, metric: metrics, points: POINTS, ...view(), ...bounds });
+    const { start: s, end: e } = range();
+    const now = { ...(s > -Infinity && { start: s }), ...(e < Infinity && { end: e }) };
+    if (asked !== JSON.stringify([view(), now])) return; // meanwhile the page looks at something else
+    for (const [run, all] of Object.entries(answer)) {
+      for (const [metric, data] of Object.entries(all)) cache.get(`${run}\n${metric}`)?.take(data);
+    }
+  } catch (error) {
+    console.warn(String(error)); // the stream tells when the server or the run is back
+  }
+}
+
+// After a change of axis, smoothing or range: what is on screen is asked for again, the rest when it is needed.
+export function reloadAll() {
+  for (const [key, series] of cache) {
+    if (!series.listeners.size) cache.delete(key);
+    else {
+      series.isStale = true;
+      request(series);
+    }
+  }
+}
+
+export async function loadNames(names) {
+  const missing = names.filter((name) => !metricNames.has(name));
+  if (missing.length) {
+    const answer = await ask("metrics", { run: missing });
+    for (const [run, metrics] of Object.entries(answer)) metricNames.set(run, new Set(metrics));
+  }
+  return names;
+}
+
+export function namesOf(runs) {
+  return [...new Set(runs.flatMap((run) => [...(metricNames.get(run) ?? [])]))];
+}
+
+const nameListeners = new Set();
+export const onNames = (listener) => nameListeners.add(listener);
+
+on("rows", ({ run, file, generation, rows, values }) => {
+  const known = metricNames.get(run);
+  let isNew = false;
+  for (const [metric, points] of Object.entries(values)) {
+    if (known && !known.has(metric)) isNew = Boolean(known.add(metric));
+    const series = cache.get(`${run}\n${metric}`);
+    if (series?.file === file) series.append(generation, rows, points);
+  }
+  if (isNew) nameListeners.forEach((listener) => listener());
+});
+
+on("reload", ({ run, metrics }) => {
+  const before = metricNames.get(run)?.size ?? 0;
+  metricNames.set(run, new Set(metrics));
+  if (metrics.length !== before) nameListeners.forEach((listener) => listener());
+  for (const series of cache.values()) {
+    if (series.run !== run) continue;
+    series.isStale = true;
+    if (series.listeners.size && performance.now() - series.loadedAt > RELOAD_MS) request(series);
+  }
+});
