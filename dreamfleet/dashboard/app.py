@@ -183,10 +183,12 @@ class Pages:
             _text(request, "role"),
             request.query_params.get("search", ""),
         )
-        names = await asyncio.to_thread(run.logs)
-        if role not in names:
-            raise HTTPException(404, "there is no such log")
-        return await _json(lambda: {"roles": names, "lines": search_lines(read_tail(run, role), search)})
+
+        def load() -> dict[str, Any]:
+            names = run.logs()
+            return {"roles": names, "lines": search_lines(read_tail(run, role), search) if role in names else []}
+
+        return await _json(load)
 
     async def report(self, request: Request) -> Response:
         """One kept video or set of signals."""

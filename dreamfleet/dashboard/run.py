@@ -21,7 +21,7 @@ from dreamfleet.results.curves import METRICS, SCORES, file_of, group_key, label
 
 SILENT_S = 20.0  # a run that has not been heard of for so long is not running, whatever it said last
 READ_FIRST_S = 0.4  # for a run that is opened; the rest of a large file follows by itself
-ENDED = ("done", "failed")
+ENDED = ("complete", "stopped", "failed")
 
 
 class Run:
@@ -194,12 +194,15 @@ class Run:
         progress, status = self.progress, self.status
         updated = max(self._versions.get(name, (-1, -1))[1] for name in ("progress.json", "status.json")) / 1e9
         is_silent = time.time() - updated > SILENT_S
+        is_complete = 0 < progress.total_steps <= progress.step
         state = status.get("state") or ("running" if updated > 0 else "starting")
-        is_over = state in ENDED or (is_silent and 0 < progress.total_steps <= progress.step)
+        if state == "done" or (
+            is_silent and is_complete and state not in ENDED
+        ):  # without a supervisor, or an older run
+            state = "complete" if is_complete else "stopped"
+        is_over = state in ENDED
         self.is_live = not is_over and not is_silent
-        phase = find_phase(progress, status | {"state": "done" if is_over and state != "failed" else state})
-        if is_silent and not is_over:
-            phase = "silent"
+        phase = "silent" if is_silent and not is_over else find_phase(progress, {**status, "state": state})
         group, label = self._group()
         return {
             "name": self.name,

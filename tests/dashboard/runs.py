@@ -19,7 +19,7 @@ def write_run(logdir: Path, rows: int = 100, metrics: int = 5, scores: int = 40,
     )
     append(logdir / "scores.jsonl", [(10 * i, {"episode/score": float(i), "episode/length": 7}) for i in range(scores)])
     write_progress(logdir, Progress(step=10 * rows, total_steps=10 * rows, score=12.5, updates=5))
-    write_status(logdir, "done")
+    write_status(logdir, "complete")
     return logdir
 
 

@@ -279,9 +279,9 @@ export class Chart {
     metrics.forEach((metric) => download(`${metric.replaceAll("/", "_")}.csv`, url("csv", { run, metric })));
   }
 
-  async savePng() {
+  savePng() {
     if (!this.view) return;
-    const image = await createImageBitmap(await this.view.to_blob());
+    const image = this.view.export("png", true).canvas;
     const scale = devicePixelRatio;
     const canvas = h("canvas", {});
     [canvas.width, canvas.height] = [image.width, image.height + 28 * scale];

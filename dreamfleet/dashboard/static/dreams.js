@@ -13,7 +13,7 @@ export function open(page) {
   const cards = new Map(); // name -> Card
   const update = () => {
     const reports = fleets.get(state.run[0])?.reports ?? [];
-    const names = [...new Set(reports.map((report) => report.name))].sort((a, b) => b.includes("open_loop") - a.includes("open_loop") || a.localeCompare(b));
+    const names = [...new Set(reports.map((report) => report.name))].sort((a, b) => b.includes("open_loop") - a.includes("open_loop") || a.startsWith("eval") - b.startsWith("eval") || a.localeCompare(b));
     if (!names.length && !place.querySelector(".nothing")) {
       place.replaceChildren(h("p", { class: "nothing" }, "No reports yet. The agent writes one every run.report_every seconds, and the logger keeps the last logger.reports of them."));
     }
@@ -80,6 +80,6 @@ class Card {
 function sayName(name) {
   const key = name.replace(/^(report|eval)\.open_loop(_signals)?\./, "");
   const where = name.startsWith("eval.") ? " (eval replay)" : "";
-  if (name.includes("open_loop")) return `Open-loop prediction of ${key}${where}`;
+  if (name.includes("open_loop")) return `Open loop: ${key}${where}`;
   return { "episode.video": "Training episode", "eval_episode.video": "Eval episode" }[name] ?? name;
 }

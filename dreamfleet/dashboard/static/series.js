@@ -27,7 +27,7 @@ class Series {
     this.isStale = data.partial;
     this.loadedAt = performance.now();
     this.tell();
-    if (data.partial && this.listeners.size) setTimeout(() => request(this), RELOAD_MS);
+    if (data.partial) requestSoon(this);
   }
 
   // Adds new points; asks for the reduced history again when there are too many of them.
@@ -80,6 +80,15 @@ export function watch(run, metric, listener) {
 function request(series) {
   waiting.set(`${series.run}\n${series.metric}`, series);
   timer ||= setTimeout(flush, 0);
+}
+
+// Asks again, but not more often than the server and the eye can bear.
+function requestSoon(series) {
+  const wait = RELOAD_MS - (performance.now() - series.loadedAt);
+  series.timer ||= setTimeout(() => {
+    series.timer = 0;
+    if (series.isStale && series.listeners.size) request(series);
+  }, Math.max(0, wait));
 }
 
 async function flush() {
@@ -159,6 +168,6 @@ on("reload", ({ run, metrics }) => {
   for (const series of cache.values()) {
     if (series.run !== run) continue;
     series.isStale = true;
-    if (series.listeners.size && performance.now() - series.loadedAt > RELOAD_MS) request(series);
+    requestSoon(series);
   }
 });

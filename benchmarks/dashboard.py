@@ -1,0 +1,220 @@
+"""The dashboard on many large runs, and what it costs a run that is looked at.
+
+`python -m benchmarks.dashboard --json FILE` writes 50 runs x 200 metrics x 20,000 lines (4.6 GB) into a temporary
+folder, opens the page in chromium and adds a line a second to ten runs; then it measures env steps/s of a fleet with
+and without an open dashboard, in turns.
+"""
+
+import argparse
+import contextlib
+import json
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from dreamfleet.metrics.progress import Progress, read_progress, write_progress
+from dreamfleet.options import load_options, save_options
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+LIVE_RUNS = 10  # that get a line every second
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--metrics", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long the page stays open")
+    parser.add_argument("--turns", type=int, default=4, help="pairs of runs with and without a dashboard")
+    parser.add_argument("--turn-s", type=float, default=40.0)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cases: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        make_runs(root / "many", args.runs, args.metrics, args.rows)
+        cases += measure_page(root / "many", args.seconds, args.metrics, args.rows)
+        shutil.rmtree(root / "many")
+        if args.turns:
+            cases += measure_cost(root / "cost", args.turns, args.turn_s)
+    for case in cases:
+        print(f"{case['case']:<44} {case['ours']:>10.3f} {case['unit']}")
+    if args.json:
+        result = {"name": "dashboard", "machine": platform.platform(), "cases": cases}
+        args.json.write_text(json.dumps(result, indent=1))
+
+
+def make_runs(root: Path, runs: int, metrics: int, rows: int) -> None:
+    """Finished runs with the same curves, which are files of their own."""
+    rng = np.random.default_rng(0)
+    names = ["learner/updates", *(f"train/group{k % 10}/metric{k:03d}" for k in range(1, metrics))]
+    first = root / "run00" / "metrics.jsonl"
+    for i in range(runs):
+        logdir = root / f"run{i:02d}"
+        save_options(load_options({"task": "dummy_vector", "logdir": str(logdir), "seed": i}))
+        if i:
+            shutil.copyfile(first, logdir / first.name)
+        else:
+            with first.open("w") as file:
+                for row, values in enumerate(rng.normal(size=(rows, metrics)).cumsum(0).round(4).tolist()):
+                    file.write(format_line(row, names, values))
+        with (logdir / "scores.jsonl").open("w") as file:
+            scores = rng.normal(size=(rows // 10, 2)).cumsum(0).round(2).tolist()
+            for row, values in enumerate(scores):
+                file.write(format_line(10 * row, ["episode/score", "episode/length"], values))
+        write_progress(logdir, Progress(step=10 * rows, total_steps=20 * rows, score=1.0, updates=5))
+
+
+def format_line(row: int, names: list[str], values: list[float]) -> str:
+    stamp = {"step": 10 * row, "time": 1.7e9 + row}
+    return json.dumps({**stamp, **dict(zip(names, values, strict=True))}) + "\n"
+
+
+def measure_page(root: Path, seconds: float, metrics: int, rows: int) -> list[dict[str, Any]]:
+    """The first view, then a page that stays open on live runs."""
+    from playwright.sync_api import expect, sync_playwright
+
+    names = ["learner/updates", *(f"train/group{k % 10}/metric{k:03d}" for k in range(1, metrics))]
+    with serving(root) as (server, address), sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        process = psutil.Process(server.pid)
+        begun = time.monotonic()
+        page.goto(f"{address}?run=run00")
+        expect(page.locator(".chart[data-metric='episode/score']")).not_to_have_attribute("data-points", "0")
+        first_s = time.monotonic() - begun
+        all_names = "&".join(f"run=run{i:02d}" for i in range(LIVE_RUNS))
+        page.goto(f"{address}?{all_names}&tab=metrics")
+        expect(page.locator(".chart").first).to_have_attribute("data-points", str(rows * LIVE_RUNS), timeout=300_000)
+        watch = Watch(process, page)
+        for second in range(int(seconds)):
+            add_lines(root, names, rows + second)
+            page.wait_for_timeout(1000)
+            watch.look()
+        browser.close()
+    return [
+        case("first view after the server is up", "s", first_s, "lower"),
+        case(f"server, {LIVE_RUNS} runs x {metrics} metrics at 1 Hz", "% of a core", 100 * watch.share(), "lower"),
+        case("memory of the server at first", "MB", watch.server[0], "lower"),
+        case("growth of the server", "MB", watch.growth(watch.server), "lower"),
+        case("growth of the page (JavaScript heap)", "MB", watch.growth(watch.page_mb), "lower"),
+    ]
+
+
+def add_lines(root: Path, names: list[str], row: int) -> None:
+    for i in range(LIVE_RUNS):
+        with (root / f"run{i:02d}" / "metrics.jsonl").open("a") as file:
+            file.write(format_line(row, names, [float(row)] * len(names)))
+        write_progress(root / f"run{i:02d}", Progress(step=10 * row, total_steps=20 * row, score=1.0, updates=row))
+
+
+class Watch:
+    """CPU and memory of the server and of the page, once a second."""
+
+    def __init__(self, process: psutil.Process, page: Any):
+        self._process = process
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable")
+        self._start = time.monotonic(), sum(process.cpu_times()[:2])
+        self.server: list[float] = []
+        self.page_mb: list[float] = []
+
+    def look(self) -> None:
+        self.server.append(self._process.memory_info().rss / 2**20)
+        if len(self.server) % 30 == 1:
+            self._session.send("HeapProfiler.collectGarbage")
+            metrics = {
+                entry["name"]: entry["value"] for entry in self._session.send("Performance.getMetrics")["metrics"]
+            }
+            self.page_mb.append(metrics["JSHeapUsedSize"] / 2**20)
+
+    def share(self) -> float:
+        return (sum(self._process.cpu_times()[:2]) - self._start[1]) / (time.monotonic() - self._start[0])
+
+    def growth(self, values: list[float]) -> float:
+        """From the first to the last quarter, after the first minute or so has settled."""
+        part = max(1, len(values) // 4)
+        return statistics.median(values[-part:]) - statistics.median(values[part : 2 * part] or values[:part])
+
+
+def measure_cost(root: Path, turns: int, turn_s: float) -> list[dict[str, Any]]:
+    """Env steps/s of eight single environments and a random agent without a limit, with an open page and without."""
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    for turn in range(turns):
+        for is_shown in (False, True) if turn % 2 else (True, False):
+            rates[is_shown].append(measure_rate(root / f"{turn}{is_shown}", is_shown, turn_s))
+    without, with_page = (statistics.median(rates[is_shown]) for is_shown in (False, True))
+    spread = max(rates[False]) / min(rates[False]) - 1
+    return [
+        case("env steps/s without a dashboard", "steps/s", without, "higher"),
+        {**case("env steps/s with an open dashboard", "steps/s", with_page, "higher"), "baseline": without},
+        case("spread of the turns without a dashboard", "%", 100 * spread, "lower"),
+    ]
+
+
+def measure_rate(logdir: Path, is_shown: bool, turn_s: float) -> float:
+    words = ["--preset", "random", "--task", "dummy_vector", "--envs", "8", "--run.train_ratio", "0", "--steps", "1e9"]
+    command = [sys.executable, "-m", "dreamfleet", "train", *words, "--logdir", str(logdir)]
+    with contextlib.ExitStack() as stack:
+        logdir.mkdir(parents=True)
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        stack.callback(stop, run)
+        while not (progress := read_progress(logdir)) or progress.step < 1000:
+            time.sleep(0.2)
+        if is_shown:
+            _, address = stack.enter_context(serving(logdir))
+            stack.enter_context(open_page(address))
+        begun, start = time.monotonic(), progress_step(logdir)
+        time.sleep(turn_s)
+        return (progress_step(logdir) - start) / (time.monotonic() - begun)
+
+
+def progress_step(logdir: Path) -> int:
+    progress = read_progress(logdir)
+    return progress.step if progress else 0
+
+
+@contextlib.contextmanager
+def open_page(address: str) -> Iterator[None]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
+        browser.new_page().goto(address)
+        yield
+        browser.close()
+
+
+@contextlib.contextmanager
+def serving(root: Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    command = [sys.executable, "-m", "dreamfleet", "dashboard", str(root), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout
+        yield server, server.stdout.readline().split()[-1]
+    finally:
+        stop(server)
+
+
+def stop(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait(120)
+
+
+def case(name: str, unit: str, value: float, better: str) -> dict[str, Any]:
+    return {"case": name, "unit": unit, "better": better, "ours": value, "baseline": None, "ratio": None}
+
+
+if __name__ == "__main__":
+    main()
