@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 log = logging.getLogger("dreamfleet.lifecycle")
 
+LOOK_S = 2.0  # the most that counts between two looks at a limit, which come every second
 SAME_WAIT_S = 0.5  # a wait for the same thing that starts again within this time is still the same wait
 
 _lock = threading.RLock()  # a signal handler may ask for a stop while its thread holds it
@@ -80,13 +81,16 @@ def waits(older_than_s: float = 0.0) -> list[dict]:
 class Limit:
     """Watches over what one thread does again and again: a process in which it once takes too long is replaced.
 
-    A thread that hangs cannot help itself; the supervisor hears of it from another thread and ends the process.
+    A thread that hangs cannot help itself; the supervisor hears of it from another thread and ends the process. Time in
+    which that thread did not look does not count: the whole process was stopped, or its machine.
     """
 
     def __init__(self, timeout_s: float):
         """Without a timeout (0) the work is only shown among the waits."""
         self.work: tuple[str, float] | None = None  # what, monotonic start
         self._timeout_s = timeout_s
+        self._seen: tuple[str, float] | None = None  # at the last look
+        self._age_s = self._looked = 0.0
         _limits.append(self)
 
     def begin(self, what: str) -> None:
@@ -98,10 +102,15 @@ class Limit:
         self.work = None
 
     def overdue(self) -> str | None:
-        """What has taken too long, if anything."""
-        what, since = self.work or ("", 0.0)
-        age_s = time.monotonic() - since
-        return f"{what} has taken {age_s:.0f} s" if what and 0 < self._timeout_s < age_s else None
+        """What has taken too long, if anything; called by one thread."""
+        work, now = self.work, time.monotonic()
+        if work is None:
+            return None
+        if work is not self._seen:
+            self._seen, self._age_s, self._looked = work, 0.0, work[1]
+        self._age_s += min(now - self._looked, LOOK_S)
+        self._looked = now
+        return f"{work[0]} has taken {self._age_s:.0f} s" if 0 < self._timeout_s < self._age_s else None
 
 
 def overdue() -> str | None:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from dreamfleet.agent.contract import SlotAgent
+from dreamfleet.agent.contract import GrowingSlotAgent
 from dreamfleet.agent.dreamer import Dreamer
 from dreamfleet.agent.dreamer.learning import DETER, STOCH
 from dreamfleet.errors import CheckpointError, ConfigError, NonFiniteLoss
@@ -117,7 +117,7 @@ def test_report_gives_gradient_norms_if_asked():
 
 
 def test_the_actor_finds_the_slot_form(agent):
-    assert isinstance(agent, SlotAgent)
+    assert isinstance(agent, GrowingSlotAgent)
 
 
 def test_slots_and_dict_form_act_alike(fresh, batch):
@@ -134,6 +134,25 @@ def test_slots_and_dict_form_act_alike(fresh, batch):
         assert acts.keys() == {"choice", "move"}
         jax.tree.map(np.testing.assert_array_equal, (acts, outs), (expected_acts, expected_outs))
         is_new = np.zeros(4, bool)
+
+
+def test_slots_that_grow_in_mid_episode_keep_their_carries(fresh, batch):
+    """Acts as if there had been as many from the start; the row of padding is in the scratch slot, which moves."""
+    first, later = first_obs(batch), {**first_obs(batch), "is_first": np.zeros(4, bool)}
+
+    def act(num_slots, grow):
+        fresh.seed_policy(0)
+        fresh.init_slots(num_slots)
+        fresh.policy_slots(np.array([1, 0, 2, num_slots], np.int32), np.ones(4, bool), first, "train")
+        if grow:
+            fresh.grow_slots(6)
+        # An environment that joins gets slot 4, which was the scratch slot before.
+        slots, answers = np.array([2, 0, 4, 1], np.int32), []
+        for is_new in (np.array([False, False, True, False]), np.zeros(4, bool)):
+            answers.append(fresh.policy_slots(slots, is_new, later, "train"))
+        return answers
+
+    jax.tree.map(np.testing.assert_array_equal, act(4, grow=True), act(6, grow=False))
 
 
 def test_a_new_episode_forgets_the_one_before(agent, batch):

@@ -123,8 +123,17 @@ def ignore_stop() -> None:
 
 
 def hold_gil() -> None:
+    """Never releases it; a signal does not end the read."""
     announce()
-    ctypes.PyDLL(None).pause()
+    ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
+
+
+def work_at(gate: str, timeout_s: float) -> None:
+    """Does one piece of work under a time limit until the test opens the gate."""
+    limit = lifecycle.Limit(timeout_s)
+    limit.begin("the work")
+    wait_at(gate)
+    limit.end()
 
 
 def linger() -> None:

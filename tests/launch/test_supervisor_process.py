@@ -5,9 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from dreamfleet.launch.supervise.status import read_status
+from tests.fleet import eventually
 
 pytestmark = pytest.mark.distributed
 
@@ -15,9 +19,10 @@ pytestmark = pytest.mark.distributed
 class Script:
     """A running `user_script.py`, read line by line."""
 
-    def __init__(self, logdir: Path, scenario: str):
+    def __init__(self, logdir: Path, scenario: str, timeout_s: float):
         self.logdir = logdir
-        command = [sys.executable, str(Path(__file__).with_name("user_script.py")), str(logdir), scenario]
+        script = str(Path(__file__).with_name("user_script.py"))
+        command = [sys.executable, script, str(logdir), scenario, str(timeout_s)]
         self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.lines: list[str] = []
 
@@ -44,8 +49,8 @@ class Script:
 def start_script(tmp_path):
     scripts = []
 
-    def start(scenario: str) -> Script:
-        scripts.append(Script(tmp_path, scenario))
+    def start(scenario: str, timeout_s: float = 60.0) -> Script:
+        scripts.append(Script(tmp_path, scenario, timeout_s))
         return scripts[-1]
 
     yield start
@@ -127,7 +132,51 @@ def test_nothing_outlives_a_killed_supervisor(start_script, is_gone):
 
 
 def test_frozen_role_does_not_outlive_a_killed_supervisor(start_script, is_gone):
-    script = start_script("frozen")
+    script = start_script("frozen", 5.0)
     (ready,) = script.read_until(r"main\|info\|ready pid=(\d+)")
     script.popen.kill()
     assert is_gone(int(ready[1]))
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """What the main role of the script waits for."""
+    os.mkfifo(tmp_path / "gate")
+    fd = os.open(tmp_path / "gate", os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def pause(script: Script, roles: list[int], seconds: float) -> None:
+    """What a paused machine does to all of them; the supervisor has looked at the roles before they go on."""
+    for pid in (*roles, script.popen.pid):
+        os.kill(pid, signal.SIGSTOP)
+    resume_at = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() > resume_at, "the end of the pause")
+    script.popen.send_signal(signal.SIGCONT)
+    wait_for_looks(script, 0.0)
+    for pid in roles:
+        os.kill(pid, signal.SIGCONT)
+
+
+def wait_for_looks(script: Script, seconds: float) -> None:
+    """Until the supervisor has looked at its roles, so many seconds from now, or has ended."""
+    start = time.time()
+    eventually(lambda: script.popen.poll() is not None or read_status(script.logdir)["time"] > start + seconds, "looks")
+
+
+@pytest.mark.parametrize("phase", ["running", "stopping"])
+def test_a_pause_of_everything_that_is_longer_than_all_timeouts_harms_nobody(start_script, gate, phase):
+    """Longer than the timeout of heartbeats, the time limit of a piece of work, and the grace of a stop."""
+    timeout_s, pause_s = 12.0, 16.0
+    script = start_script("pause", timeout_s)
+    ready = script.read_until(r"main\|info\|ready pid=(\d+)", r"other\|info\|ready pid=(\d+)")
+    if phase == "stopping":
+        os.kill(script.popen.pid, signal.SIGTERM)
+        script.read_until(r"supervisor\|info\|stopping: SIGTERM")
+    pause(script, [int(match[1]) for match in ready], pause_s)
+    wait_for_looks(script, 3.0)
+    os.write(gate, b"x")
+    assert script.read_to_end() == 0
+    assert not any("killing" in line or "killed" in line for line in script.lines), script.lines
+    assert [role["restarts"] for role in read_status(script.logdir)["roles"].values()] == [0, 0]

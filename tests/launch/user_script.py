@@ -4,10 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-from dreamfleet.launch.supervise.supervisor import Supervisor
+from dreamfleet.launch.supervise.supervisor import STOP_GRACE_S, Supervisor
 from dreamfleet.launch.topology import RoleSpec
 
 logdir, scenario = Path(sys.argv[1]), sys.argv[2]
+timeout_s = float(sys.argv[3])
 with (logdir / "runs_of_main").open("a") as file:
     file.write(f"{os.getpid()}\n")
 
@@ -42,14 +43,17 @@ elif scenario == "stubborn":
     specs = [RoleSpec("main", ignore_stop, is_main=True)]
 elif scenario == "frozen":
     specs = [RoleSpec("main", "targets:hold_gil", is_main=True)]
+elif scenario == "pause":
+    gate = (str(logdir / "gate"), timeout_s)
+    specs = [RoleSpec("main", "targets:work_at", gate, is_main=True), RoleSpec("other", "targets:serve")]
 
 
 def show(*line: str) -> None:
     print(*line, sep="|", flush=True)
 
 
-timeout_s = 5.0 if scenario == "frozen" else 60.0
-supervisor = Supervisor(specs, logdir, heartbeat_timeout_s=timeout_s, on_log=show)
+grace_s = timeout_s if scenario == "pause" else STOP_GRACE_S
+supervisor = Supervisor(specs, logdir, heartbeat_timeout_s=timeout_s, stop_grace_s=grace_s, on_log=show)
 with supervisor.install_signals():
     supervisor.run()
 print(f"returned|{supervisor.stop_reason}", flush=True)

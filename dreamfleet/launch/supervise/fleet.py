@@ -47,6 +47,8 @@ class Fleet:
         self._incarnations = incarnations
         self._run_id = uuid.uuid4().hex
         self._next_tick = 0.0
+        self._looked = time.monotonic()
+        self.away_s = 0.0  # time in which nobody looked at the roles; no deadline of theirs counts it
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -89,6 +91,7 @@ class Fleet:
         restarts = [role.restart_at for role in self.roles if role.restart_at is not None]
         wake_at = min(self._next_tick, until, *restarts)
         ready = [key.data for key, _ in self._selector.select(max(0.0, wake_at - time.monotonic()))]
+        self._look()
         is_tick = time.monotonic() >= self._next_tick
         is_woken = None in ready
         if is_woken:
@@ -104,6 +107,19 @@ class Fleet:
             self._next_tick = time.monotonic() + TICK_S
             self._check()
             self.publish()
+
+    def _look(self) -> None:
+        """Moves the deadlines of the roles by the time that has passed without a look at them.
+
+        This process was stopped, or its machine, and most likely the roles with it: they have to wake up first.
+        """
+        now = time.monotonic()
+        away_s = max(0.0, now - self._looked - TICK_S)
+        self._looked, self.away_s = now, self.away_s + away_s
+        for life in filter(None, [role.life for role in self.roles]):
+            life.last_heartbeat = min(now, life.last_heartbeat + away_s)
+            if life.exit_by is not None:
+                life.exit_by += away_s
 
     def stop(self, role: RoleRecord) -> None:
         """Asks a role to return."""

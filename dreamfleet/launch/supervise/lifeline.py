@@ -22,7 +22,7 @@ from dreamfleet import lifecycle
 from dreamfleet.base.tracebacks import own_frames, summarize
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.supervise.process_tree import kill_marked
-from dreamfleet.launch.supervise.watchdog import Watchdog
+from dreamfleet.launch.supervise.watchdog import Watchdog, end_with_parent
 
 HEARTBEAT_S = 1.0
 ORPHAN_GRACE_S = 5.0  # for a role to stop by itself after its supervisor is gone
@@ -140,6 +140,7 @@ class Lifeline:
 
     def start(self) -> None:
         """Starts the thread that serves the lifeline until the process ends."""
+        end_with_parent()
         # Whatever comes in continues a stopped process: it has to see the end of its supervisor too.
         fcntl.fcntl(self._end, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._end, fcntl.F_SETSIG, signal.SIGCONT)
@@ -190,7 +191,6 @@ class Lifeline:
         self._watchdog.feed()
 
     def _exit_as_orphan(self) -> None:
-        self._watchdog.feed(2 * ORPHAN_GRACE_S)
         log.warning("supervisor died: stopping")
         lifecycle.stop_soon()
         threading.Event().wait(ORPHAN_GRACE_S)  # cut short by the end of the process

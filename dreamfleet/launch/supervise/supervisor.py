@@ -117,9 +117,9 @@ class Supervisor:
         for grace_s, group in self._group_by_stop_order(fleet.roles):
             for role in group:
                 fleet.stop(role)
-            deadline = time.monotonic() + grace_s
-            while any(role.life for role in group) and time.monotonic() < deadline:
-                fleet.step(deadline)
+            deadline = time.monotonic() + grace_s - fleet.away_s
+            while any(role.life for role in group) and time.monotonic() < deadline + fleet.away_s:
+                fleet.step(deadline + fleet.away_s)
                 if self._interrupts > interrupts + 1:
                     self._on_log("supervisor", "warning", "Ctrl-C again: killing all roles")
                     return
