@@ -335,6 +335,29 @@ def test_environments_that_wait_for_a_policy_that_compiles_are_not_stale(clock, 
     assert dropped == []
 
 
+def test_an_environment_that_waits_for_its_actions_beside_others_that_get_theirs_is_not_stale(clock):
+    """In dict form, where calls may be made beside each other."""
+    dropped = []
+
+    class SlowOnce(SummingAgent):
+        is_slow = False
+
+        def policy(self, *args):
+            is_slow, self.is_slow = self.is_slow, False
+            for _ in range(2 * int(TIMEOUT_S) * is_slow):
+                clock.now += 1.0
+                carries.policy([2], make_obs([2]), "train")
+                dropped.extend(carries.drop_stale())
+            return super().policy(*args)
+
+    agent = SlowOnce("array")
+    carries = DictCarries(agent, TIMEOUT_S)
+    carries.policy([1, 2], make_obs([1, 2]), "train")
+    agent.is_slow = True
+    carries.policy([1], make_obs([1]), "train")
+    assert dropped == []
+
+
 @pytest.mark.parametrize("form", MAKE)
 def test_environments_that_wait_while_nothing_is_asked_for_are_not_stale(clock, form):
     carries = MAKE[form](AGENTS[form])

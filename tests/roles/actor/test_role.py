@@ -1,0 +1,54 @@
+"""The policy behind the server: who gets actions and who is refused."""
+
+import numpy as np
+import pytest
+
+from dreamfleet import lifecycle
+from dreamfleet.errors import BadRequest
+from dreamfleet.options import read_args
+from dreamfleet.roles.actor.requests import ActRequest
+from dreamfleet.roles.actor.role import Actor
+from tests.fleet import make_args
+
+
+class FewSlots:
+    """Acts in the slots that it was given at the start; an action is the number of the environment's steps."""
+
+    def init_slots(self, num_slots):
+        self._counts = np.zeros(num_slots + 1, int)
+
+    def policy_slots(self, slots, is_new, obs, mode):
+        self._counts[slots] = np.where(is_new, 0, self._counts[slots]) + 1
+        return {"action": self._counts[slots].copy()}, {}
+
+
+@pytest.fixture
+def actor(tmp_path):
+    """Expects two environments."""
+    options = read_args(make_args(tmp_path, envs=2, eval_envs=0, envs_per_worker=1))
+    yield Actor(FewSlots(), None, None, options, send_delay_s=0.0)  # pyright: ignore
+    lifecycle.reset()
+
+
+def make_request(env_id: int) -> ActRequest:
+    flags = {key: np.zeros(1, bool) for key in ("is_first", "is_last", "is_terminal")}
+    return ActRequest([env_id], False, True, {**flags, "reward": np.zeros(1, np.float32)})
+
+
+def test_environments_that_are_too_many_are_refused_and_the_others_go_on(actor):
+    actor.act([make_request(10), make_request(20)])
+    replies, transition = actor.act([make_request(30), make_request(20)])
+    assert isinstance(replies[0], BadRequest)
+    assert str(replies[0]) == (
+        "environments [30] are too many: the agent acts in at most 2 environments, and there are 2 already"
+    )
+    assert replies[1]["action"] == 2 and transition["action"].tolist() == [2]
+    assert lifecycle.failure() is None
+
+
+def test_a_batch_of_which_all_are_too_many_makes_no_transition(actor):
+    actor.act([make_request(10), make_request(20)])
+    replies, transition = actor.act([make_request(30)])
+    assert isinstance(replies[0], BadRequest) and not transition
+    actor.send(transition)
+    assert actor.act([make_request(10)])[0][0]["action"] == 2
