@@ -95,7 +95,7 @@ def measure_page(root: Path, seconds: float, metrics: int, rows: int) -> list[di
         expect(page.locator(".chart[data-metric='episode/score']")).not_to_have_attribute("data-points", "0")
         first_s = time.monotonic() - begun
         all_names = "&".join(f"run=run{i:02d}" for i in range(LIVE_RUNS))
-        page.goto(f"{address}?{all_names}&tab=metrics")
+        page.goto(f"{address}?{all_names}&tab=metrics&q=group0")
         expect(page.locator(".chart").first).to_have_attribute("data-points", str(rows * LIVE_RUNS), timeout=300_000)
         watch = Watch(process, page)
         for second in range(int(seconds)):

@@ -3,12 +3,15 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.conftest import WAIT_MS, started
+from tests.fleet import DEADLINE_S
 
 pytestmark = pytest.mark.distributed
 expect.set_options(timeout=WAIT_MS)
@@ -89,3 +92,15 @@ def test_the_dashboard_of_a_train_command(tmp_path, page):
         expect(chart).to_be_visible()
         page.goto("about:blank")  # or its tries to reach the server again would count as errors
         assert run.wait(60) == 130
+
+
+def test_the_dashboard_of_a_train_command_that_was_killed_ends_too(tmp_path):
+    command = [sys.executable, "-m", "dreamfleet.dashboard.companion", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as companion:
+        assert companion.stdin and companion.stdout
+        try:
+            assert companion.stdout.readline().startswith("http://127.0.0.1:")
+            companion.stdin.close()  # as the end of the process that holds it does
+            assert companion.wait(DEADLINE_S) in (0, -signal.SIGTERM)
+        finally:
+            companion.kill()

@@ -42,5 +42,5 @@ export function ago(time) {
 }
 
 export function bytes(gb) {
-  return gb >= 1 ? `${short(gb, 2)} GB` : `${short(1024 * gb, 2)} MB`;
+  return gb >= 1 ? `${short(gb, 2)} GB` : `${Math.round(1024 * gb)} MB`;
 }
