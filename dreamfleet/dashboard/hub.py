@@ -11,6 +11,7 @@ from dreamfleet.dashboard.folders import Folder, find_runs
 from dreamfleet.dashboard.run import Run
 
 TICK_S = 1.0
+REST_S = 0.02  # between two ticks at least, for requests
 FIND_EVERY_S = 3.0
 TABLES_BUDGET_S = 0.4  # of reading in one tick, while a large file is opened
 CONFIG_BUDGET_S = 0.1
@@ -26,6 +27,7 @@ class Hub:
         self.version = 0  # counts ticks after which something was new
         self._roots = list(roots)
         self._tick_s = tick_s
+        self._is_behind = False  # a large file is being read: there is no rest between ticks
         self._find_at = 0.0
         self._listeners = 0
         self._asked_at = 0.0
@@ -69,7 +71,8 @@ class Hub:
             await asyncio.to_thread(self.refresh)
             news, self._news = self._news, asyncio.Event()
             news.set()
-            await asyncio.sleep(max(0.0, self._tick_s - (time.monotonic() - begun)))
+            rest_s = REST_S if self._is_behind else self._tick_s - (time.monotonic() - begun)
+            await asyncio.sleep(max(REST_S, rest_s))
 
     def refresh(self) -> None:
         """Reads whatever is new in all runs that somebody looks at."""
@@ -83,6 +86,7 @@ class Hub:
             wanted = [run for run in self.runs.values() if now - run.wanted_at < WANTED_S]
             for run in wanted:
                 run.refresh_tables(TABLES_BUDGET_S / len(wanted))
+            self._is_behind = any(run.is_behind for run in wanted)
             self._load_configs()
             self._forget(now)
             self.version += 1

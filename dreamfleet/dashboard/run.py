@@ -103,6 +103,11 @@ class Run:
         """How many values are in memory."""
         return sum(table.size for table in self._tables.values())
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is known to be in its files than was read."""
+        return not all(table.is_complete for table in self._tables.values())
+
     def summary(self) -> dict[str, Any]:
         """The run in one row of a table."""
         return self._summary
