@@ -19,6 +19,7 @@ DreamfleetError
     ├── RunOver          the run that the other side belongs to is complete
     ├── RemoteError      the handler on the other side raised; carries its role, method and traceback
     ├── Disconnected     the other side was lost while a call was in flight
+    ├── Unreachable      nobody was there for as long as this side may wait
     ├── DeadlineExceeded a call waited longer than allowed; says for whom and for what
     └── Closed           this side was closed while a call was waiting
 """
@@ -135,6 +136,12 @@ class RemoteError(RpcError):
 
 class Disconnected(RpcError):
     """The peer was lost while the call was in flight: it may or may not have been carried out."""
+
+
+class Unreachable(RpcError):
+    """The peer was away for longer than this process waits for it."""
+
+    is_fatal = True
 
 
 class DeadlineExceeded(RpcError):

@@ -32,6 +32,7 @@ _figures: Callable[[], dict[str, float]] = dict
 _failure_lock = threading.RLock()  # held until the listener has heard of the failure
 _failure: BaseException | None = None
 _failure_listener: Callable[[BaseException], None] | None = None
+_is_complete = False
 
 
 class Wait(NamedTuple):
@@ -271,9 +272,21 @@ def on_failure(callback: Callable[[BaseException], None]) -> None:
     _failure_listener = callback
 
 
+def note_complete() -> None:
+    """Says that the run has reached its end, before the stop is requested."""
+    global _is_complete
+    _is_complete = True
+
+
+def is_complete() -> bool:
+    """Whether the run that stops has reached its end, so that nobody needs to wait for it to come back."""
+    return _is_complete
+
+
 def reset() -> None:
     """Forgets a past stop, so that one process can run several fleets one after the other."""
-    global _failure, _failure_listener, _has_progressed
+    global _failure, _failure_listener, _has_progressed, _is_complete
+    _is_complete = False
     with _failure_lock:
         _failure = _failure_listener = None
     _has_progressed = False

@@ -76,6 +76,12 @@ class Checkpoints:
                 log.warning("checkpoint %s has no part of the %s, which was away when it was saved", name, part)
         return None
 
+    def newest_manifest(self) -> dict:
+        """What the newest checkpoint was committed with, whether or not its parts are whole; empty without one."""
+        with files.reading(self._root):
+            names = retention.list_names(self._root)
+        return Checkpoint(self._root / names[0]).manifest if names else {}
+
     @staticmethod
     def load(path: str | Path) -> Checkpoint:
         """The checkpoint at a path, or the newest one of the log directory or `ckpt` directory at it."""

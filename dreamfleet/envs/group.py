@@ -67,6 +67,14 @@ class EnvGroup:
         self._spaces = self._members[0].env.obs_space
         self.use_buffers(self.make_buffers())
 
+    @property
+    def obs_space(self) -> dict[str, Any]:
+        return self._spaces
+
+    @property
+    def act_space(self) -> dict[str, Any]:
+        return self._members[0].env.act_space
+
     def reset_actions(self) -> Batch:
         """Actions that start a new episode everywhere."""
         action = reset_action(self._members[0].env)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
+from dreamfleet.roles.hello import own_run_id
 from dreamfleet.roles.logger import parallel_logger
 from dreamfleet.roles.replay.role import parallel_replay
 
@@ -69,12 +71,13 @@ def run_parallel(make: Factories, options: RoleOptions) -> Outcome:
     """`combined` for whoever has the factories in one piece, and the lock of the log directory."""
     with resolved_addresses(options) as options:
         directory = Path(options.logdir)
+        options = dataclasses.replace(options, run_id=own_run_id(directory), owner=uuid.uuid4().hex)
         return run_fleet(fleet_specs(make, options), options, directory, lambda: describe_loss(directory))
 
 
 def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args) -> None:
     """Runs all environments of a fleet whose other roles are elsewhere, until it is stopped."""
-    options = read_args(args)
+    options = dataclasses.replace(read_args(args), owner=uuid.uuid4().hex)
     outcome = join_fleet(env_specs(make_env_train, make_env_eval, options), "envs", options)
     if outcome.stop_reason == "SIGINT":
         raise KeyboardInterrupt
@@ -87,6 +90,8 @@ def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> Outcom
     def find_progress(status: dict) -> Progress | None:
         return read_progress(options.logdir) if "logger" in status["roles"] else figures.progress(status)
 
+    # The one that hears that the run is complete speaks for all.
+    specs = [dataclasses.replace(spec, ends_run=True) for spec in specs]
     return run_fleet(specs, options, joined_directory(options, name), find_progress=find_progress)
 
 

@@ -1,5 +1,6 @@
 """A run from its options: what the commands `train` and `role` call."""
 
+import uuid
 from collections.abc import Callable
 
 from dreamfleet.envs.registry import task_section
@@ -43,7 +44,7 @@ def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = Fal
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
     from dreamfleet.launch.combined import join_fleet, joined_directory
 
-    roles = _role_options(options, is_joined=True)
+    roles = _role_options(options, owner=uuid.uuid4().hex)
     name = f"env{index}" if kind == "env" else kind
     if kind in ("env", "envs"):
         from dreamfleet.launch.preflight import check_joined
@@ -67,6 +68,6 @@ def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_
     return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, roles)]
 
 
-def _role_options(options: Options, **facts: bool) -> RoleOptions:
+def _role_options(options: Options, **facts: str) -> RoleOptions:
     repeat = options.env.action_repeat(task_section(options.task))
     return role_options(options, action_repeat=repeat, **facts)

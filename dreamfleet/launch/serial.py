@@ -13,6 +13,7 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.envs import EnvGroup
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss
 from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome, stop_signals
@@ -172,7 +173,7 @@ class DirectClient:
     """Calls a role's handlers in place; arrays are copied, as a message would."""
 
     def __init__(self, peer: str, methods: Mapping[str, Handler]):
-        self.peer = peer
+        self.peer, self.session = peer, ""
         self._methods = methods
 
     def call(
@@ -231,7 +232,11 @@ def _answer(actor: Actor, parse: Callable) -> Handler:
 def _make_workers(make_train: Callable, make_eval: Callable, act: Any, options: RoleOptions) -> list[EnvWorker]:
     total = options.envs + options.eval_envs
     groups = [(make_train, range(options.envs), False), (make_eval, range(options.envs, total), True)]
-    return [EnvWorker(make, list(ids), is_eval, act, options.act_timeout) for make, ids, is_eval in groups if ids]
+    return [
+        EnvWorker(EnvGroup(make, ids), list(ids), is_eval, act, options.act_timeout)
+        for make, ids, is_eval in groups
+        if ids
+    ]
 
 
 def _set_seed(seed: int) -> None:

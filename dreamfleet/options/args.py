@@ -63,5 +63,6 @@ def check_lengths(options: RoleOptions) -> RoleOptions:
 
 
 def key_file(options: RoleOptions) -> str:
-    """Where the run's key is: DREAMFLEET_KEY_FILE, else `run.key` in the log directory."""
-    return os.environ.get("DREAMFLEET_KEY_FILE") or str(Path(options.logdir) / "run.key")
+    """Where the run's key is: `key_file`, else DREAMFLEET_KEY_FILE, else `run.key` in the log directory."""
+    given = options.key_file or os.environ.get("DREAMFLEET_KEY_FILE")
+    return str(Path(given or f"{options.logdir}/run.key").expanduser().absolute())

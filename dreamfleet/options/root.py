@@ -54,7 +54,8 @@ class RoleOptions(MainOptions, RunOptions):
 
     action_repeat: int = 1  # frames that the environment takes in one step
     portal_meta: bool = False  # all roles are ours, so that portal messages may carry metadata
-    is_joined: bool = False  # started apart from its fleet, with a log directory of its own
+    run_id: str = ""  # of the run, where it is known
+    owner: str = ""  # whoever started this process, where that is known
 
     def address(self, role: str) -> str:
         """Where a role listens."""

@@ -54,6 +54,18 @@ class RunOptions:
     )
     replay_addr: str = option("ipc:{auto}", "address of the replay server", can_change=True)
     logger_addr: str = option("ipc:{auto}", "address of the logger", can_change=True)
+    key_file: str = option(
+        "", "key file of the run for TCP; empty takes DREAMFLEET_KEY_FILE, else run.key in logdir", can_change=True
+    )
+    join_timeout: float = option(
+        3600.0,
+        "seconds an environment tries to reach a policy server that is away before it gives up; 0 tries on",
+        at_least=0,
+        can_change=True,
+    )
+    allow_lost_steps: bool = option(
+        False, "go on with a replay buffer that has lost steps which the run had stored", can_change=True
+    )
     actor_batch: int = option(0, "inference batch size; 0 takes half of the environments", can_change=True)
     actor_wait_ms: float = option(
         5.0, "milliseconds an observation waits at most for its inference batch to fill", at_least=0, can_change=True

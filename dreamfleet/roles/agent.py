@@ -1,14 +1,17 @@
 """The agent process: one agent object shared by the actor and the learner, each in a thread."""
 
 import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable
 
-from dreamfleet import lifecycle
+from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
-from dreamfleet.options import Args, RoleOptions, read_args
+from dreamfleet.base.addresses import is_ipc
+from dreamfleet.options import Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.actor.role import parallel_actor
+from dreamfleet.roles.hello import own_run_id
 from dreamfleet.roles.learner.role import parallel_learner
 from dreamfleet.roles.wiring import load_factory
 
@@ -21,7 +24,12 @@ Side = Callable[[Agent, threading.Barrier, RoleOptions], None]
 
 def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
     """Acts and learns until the learner is done; the first failure of either side is raised."""
-    run_sides(load_factory(make_agent)(), parallel_learner, parallel_actor, read_args(args))
+    options = read_args(args)
+    if not options.run_id:  # started apart from a fleet
+        options = dataclasses.replace(options, run_id=own_run_id(options.logdir))
+        if not all(is_ipc(options.address(role)) for role in ("actor", "replay", "logger")):
+            rpc.make_key(key_file(options))
+    run_sides(load_factory(make_agent)(), parallel_learner, parallel_actor, options)
 
 
 def run_sides(agent: Agent, learn: Side, act: Side, options: RoleOptions, actor_stop_s: float = ACTOR_STOP_S) -> None:

@@ -1,7 +1,10 @@
 """The environment worker: steps K environments and asks the actor for their next actions, one message for all."""
 
 import contextlib
+import functools
 import logging
+import math
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -9,9 +12,19 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.envs import EnvGroup
-from dreamfleet.errors import AgentError, Closed, DeadlineExceeded, Disconnected, RemoteError
+from dreamfleet.errors import (
+    AgentError,
+    BadRequest,
+    Closed,
+    DeadlineExceeded,
+    Disconnected,
+    RemoteError,
+    RunOver,
+    Unreachable,
+)
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, read_args
+from dreamfleet.roles.hello import describe_spaces, refused
 from dreamfleet.roles.periodic import RoleReports
 from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
 from dreamfleet.roles.wiring import Caller, connect, load_factory
@@ -19,6 +32,7 @@ from dreamfleet.roles.wiring import Caller, connect, load_factory
 log = logging.getLogger("dreamfleet.env")
 
 RETRY_S, RETRY_MAX_S = 0.1, 5.0  # pause before environments start over again
+REMIND_S = 60.0  # between two lines that say that the policy server is away
 
 
 def parallel_env(make_env: bytes | Callable, envid: int, args: Args, is_eval: bool = False) -> None:
@@ -30,8 +44,19 @@ def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, i
     """Runs several environments in lock-step until the process is asked to stop."""
     options = read_args(args)
     name = f"env{env_ids[0]}"
-    actor = connect(options, "actor", name, max_inflight=1, threaded=False)
-    worker = EnvWorker(load_factory(make_env), env_ids, is_eval, actor, options.act_timeout, options.env_timeout)
+    envs = EnvGroup(load_factory(make_env), env_ids, options.env_timeout)
+    facts = functools.partial(
+        dict,
+        envs=tuple(map(int, env_ids)),
+        is_eval=is_eval,
+        obs_space=describe_spaces(envs.obs_space),
+        act_space=describe_spaces(envs.act_space, has_bounds=True),
+    )
+    actor = connect(options, "actor", name, me="env", facts=facts, ends=True, max_inflight=1, threaded=False)
+    # The supervisor of a fleet decides for how long its own workers wait.
+    worker = EnvWorker(
+        envs, env_ids, is_eval, actor, options.act_timeout, 0 if options.run_id else options.join_timeout
+    )
     reports = RoleReports(options, name, "env", is_on=0 in env_ids)  # one worker speaks for all
     with (
         lifecycle.on_stop(actor.close),
@@ -41,11 +66,18 @@ def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, i
     ):
         lifecycle.show_figures(worker.figures)
         lifecycle.set_state("running")
-        while not lifecycle.stopping():
-            worker.step()
-            lifecycle.beat()
-            if reports.is_due():
-                reports.send(worker.stats())
+        try:
+            worker.wait_for_actor()
+            while not lifecycle.stopping():
+                worker.step()
+                lifecycle.beat()
+                if reports.is_due():
+                    reports.send(worker.stats())
+        except RunOver as over:
+            if options.run_id:
+                lifecycle.wait_stop()  # the supervisor of the run stops everybody in order
+            else:
+                log.info("%s: stopping", over)
 
 
 class EnvWorker:
@@ -53,19 +85,20 @@ class EnvWorker:
 
     def __init__(
         self,
-        make_env: Callable,
+        envs: EnvGroup,
         env_ids: Sequence[int],
         is_eval: bool,
         actor: Caller,
         act_timeout_s: float,
-        env_timeout_s: float = 0.0,
+        join_timeout_s: float = 0.0,
     ):
-        self._envs = EnvGroup(make_env, env_ids, env_timeout_s)
+        self._envs = envs
         self._actor = actor
+        self._join_timeout_s = join_timeout_s or math.inf
         self._timeout_s = act_timeout_s
         self._is_single = len(env_ids) == 1
         # Tells the actor which of two processes with the same environment is the newer one.
-        self._meta = ActSession(uuid.uuid4().hex).to_meta()
+        self._meta = ActSession(actor.session or uuid.uuid4().hex).to_meta()
         if self._is_single:
             self._header = {ENV_ID: int(env_ids[0]), IS_EVAL: is_eval}
         else:
@@ -77,6 +110,23 @@ class EnvWorker:
         self._lost = self._lost_in_a_row = 0
         self._steps = 0
 
+    def wait_for_actor(self) -> None:
+        """Returns when there is a connection; raises why there is none, or will be none."""
+        start = time.monotonic()
+        while True:
+            away_s = time.monotonic() - start
+            try:
+                if self._actor.wait_connected(min(REMIND_S, max(0.0, self._join_timeout_s - away_s))):
+                    return
+            except BadRequest as e:
+                raise refused(e) from e
+            if lifecycle.stopping():
+                return
+            if time.monotonic() - start >= self._join_timeout_s:
+                reason = f"the policy server was not reachable for {self._join_timeout_s:.0f} s (run.join_timeout)"
+                raise Unreachable(f"{reason}: is the run still there, and its address right?")
+            log.warning("the policy server has not been reachable for %.0f s; trying on", time.monotonic() - start)
+
     def step(self) -> None:
         """One step of every environment and the exchange with the actor that follows it."""
         obs = self._envs.step(self._acts)
@@ -87,6 +137,8 @@ class EnvWorker:
         except (Disconnected, DeadlineExceeded, RemoteError) as e:
             self._start_over(e)
             return
+        except BadRequest as e:
+            raise refused(e) from e
         if not acts.keys() >= self._act_keys:
             missing = sorted(self._act_keys - acts.keys())
             raise AgentError(f"the policy's actions have no {missing}, which the action space has; got {sorted(acts)}")
@@ -97,7 +149,7 @@ class EnvWorker:
         """Begins new episodes after an answer was lost; when one after the other is, more and more slowly."""
         self._request = self._prepare()  # the last one may still be on its way
         self._acts = self._envs.reset_actions()
-        self._actor.wait_connected()
+        self.wait_for_actor()
         if not lifecycle.stopping():
             log.warning("%s; starting new episodes", reason)
         self._lost += 1

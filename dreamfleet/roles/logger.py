@@ -17,6 +17,7 @@ from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Rate, read_p
 from dreamfleet.metrics.values import can_show
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
+from dreamfleet.roles.hello import Reception, is_elsewhere, make_hello
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, SaveRequest
@@ -38,7 +39,7 @@ def parallel_logger(make_logger: bytes | Callable, args: Args) -> None:
     role = LoggerRole(load_factory(make_logger)(), options)
     role.restore(Checkpoints(options.logdir))
     role.resume()
-    server = serve(options, "logger", role.methods())
+    server = serve(options, "logger", role.methods(), Reception(options, lambda: make_hello(options, "logger")))
     should_write = Every(options.log_every)
     with server:
         lifecycle.set_state("running")
@@ -107,7 +108,7 @@ class LoggerRole:
                 "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
             }
         checkpoints = Checkpoints(self._options.logdir, self._options.keep)
-        checkpoints.add_part(request.name, "logger", state, self._options.is_joined)
+        checkpoints.add_part(request.name, "logger", state, is_elsewhere(self._options.logdir, request.run))
         return LoggerCounts(state["episodes"]).to_data()
 
     def restore(self, checkpoints: Checkpoints) -> None:

@@ -4,7 +4,7 @@ import functools
 import reprlib
 import types
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -13,6 +13,7 @@ from dreamfleet.errors import BadRequest
 
 Check = Callable[[Any], Any]  # gives the value in its own type, or raises `Unfit`
 
+_MOST_ITEMS = 1 << 16
 MOST = 2**48 - 1  # of whole numbers: more than any run counts, and its product with a batch size fits 64 bits
 
 
@@ -101,7 +102,14 @@ def _texts(value: Any) -> dict[str, str]:
     return value
 
 
+def _counts(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > _MOST_ITEMS:
+        raise Unfit(f"a list of at most {_MOST_ITEMS} whole numbers")
+    return tuple(map(whole(0), value))
+
+
 Count = Annotated[int, whole(0)]
+Counts = Annotated[tuple[int, ...], _counts]
 Flag = Annotated[bool, _flag]
 Name = Annotated[str, text(64)]
 Seconds = Annotated[float, _seconds]
@@ -112,7 +120,11 @@ Texts = Annotated[dict[str, str], _texts]
 def _checks(cls: type) -> tuple[tuple[str, Check, bool], ...]:
     """Every field of a message with its check, and whether it has to be sent."""
     hints = get_type_hints(cls, include_extras=True)
-    return tuple((field.name, _check_of(hints[field.name]), field.default is MISSING) for field in fields(cls))
+    return tuple((field.name, _check_of(hints[field.name]), _is_required(field)) for field in fields(cls))
+
+
+def _is_required(field: Field) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _check_of(hint: Any) -> Check:

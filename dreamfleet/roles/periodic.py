@@ -33,7 +33,7 @@ class RoleReports:
     def __init__(self, options: RoleOptions, name: str, prefix: str, is_on: bool = True):
         # A replay that joins from elsewhere need not know where the logger is.
         has_logger = is_on and "{auto}" not in options.logger_addr
-        self._client = connect(options, "logger", f"{name}-reports", max_inflight=4) if has_logger else None
+        self._client = connect(options, "logger", f"{name}-reports", me=prefix, max_inflight=4) if has_logger else None
         self._prefix = prefix
         self._every_s = options.log_every
         self._next = time.monotonic() + self._every_s

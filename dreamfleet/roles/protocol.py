@@ -2,6 +2,7 @@
 
 method          from -> to         data -> of the reply         metadata -> of the reply     after a lost connection
 --------------  -----------------  ---------------------------  ---------------------------  -----------------------
+hello           all -> all         Hello -> Hello                                            said again, first of all
 act             env -> actor       observation -> actions       ActSession ->                fails: new episode
 act_many        env -> actor       the same with a leading K    ActSession ->                fails: new episodes
 add_batch       actor -> replay    transitions ->               BatchMark -> ReplayCounts    sent again, done once
@@ -13,15 +14,17 @@ add             others -> logger   metrics ->                                   
 save            learner -> replay  SaveRequest -> ReplayCounts                               fails: part is missing
 save            learner -> logger  SaveRequest -> LoggerCounts                               fails: part is missing
 
-A peer that sends no metadata, as a plain portal program, is served with the defaults below.
+A peer that sends no metadata, as a plain portal program, says no hello and is served with the defaults below.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from dreamfleet.roles.message import Count, Flag, Message, Name, Seconds, Texts, text, whole
+from dreamfleet.roles.message import Count, Counts, Flag, Message, Name, Seconds, Texts, text, whole
 
-VERSION = 1  # raised with every change of a message; peers of another version are refused
+VERSION = 2  # raised with every change of a message; peers of another version are refused
+
+HELLO = "hello"
 
 ACT, ACT_MANY = "act", "act_many"
 ADD_BATCH, TRAN = "add_batch", "tran"
@@ -37,6 +40,39 @@ LOG_PREFIX = "log/"  # keys that only the logger gets
 STEP_ID = "stepid"  # in batches and updates: the name of a row
 
 MARK_BYTES = 32  # of an actor's name, which replay keeps with its rows
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCounts(Message):
+    """replay -> actor, learner: how far the run is. A step is one committed training row."""
+
+    inserts: Count = 0  # steps
+    samples: Count = 0  # sequences handed out for training
+    items: Count = 0  # sequences that can be sampled
+    eval_items: Count = 0
+    capacity: Count = 0  # in steps; 0 where the replay does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Message):
+    """Who a process is: sent first over every connection, and answered with the other side's own.
+
+    What a side does not know it leaves empty; what both know has to agree.
+    """
+
+    role: Name = ""  # env, actor, learner, replay, logger
+    session: Name = ""  # this client, as it calls itself in `ActSession`, `BatchMark` and `SampleRequest`
+    owner: Name = ""  # whoever started the process: of its environments, the newest is the one that counts
+    host: Name = ""
+    package: Name = ""  # version of dreamfleet
+    run: Name = ""  # id, by which a run is told from others, also after it was resumed
+    task: Annotated[str, text(255)] = ""
+    settings: Texts = field(default_factory=dict)  # options that have to be the same on both sides
+    envs: Counts = ()  # numbers of the environments of a worker
+    is_eval: Flag = False
+    obs_space: Texts = field(default_factory=dict)
+    act_space: Texts = field(default_factory=dict)
+    counts: ReplayCounts | None = None  # what replay holds, or what the run has stored as far as the others know
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +95,6 @@ class BatchMark(Message):
     def covers(self, other: "BatchMark") -> bool:
         """Whether the other message was there when this one came."""
         return bool(other.actor) and other.actor == self.actor and other.sequence <= self.sequence
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayCounts(Message):
-    """replay -> actor, learner: how far the run is. A step is one committed training row."""
-
-    inserts: Count = 0  # steps
-    samples: Count = 0  # sequences handed out for training
-    items: Count = 0  # sequences that can be sampled
-    eval_items: Count = 0
-    capacity: Count = 0  # in steps; 0 where the replay does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +122,7 @@ class SampleRequest(Message):
     """
 
     wait_s: Seconds | None = None  # after which the answer says `is_pending`; without it, waits for a batch
-    learner: Name = ""
+    learner: Name = ""  # begins with the session of its hello
     number: Count = 0
     received: Annotated[int, whole(-1)] = -1
     updates: Count | None = None  # where a learner that starts stands: samples are counted from there
@@ -141,9 +166,10 @@ class RunPosition(Message):
 
 @dataclass(frozen=True, slots=True)
 class SaveRequest(Message):
-    """learner -> replay, logger, `save`: the checkpoint draft to add a part to."""
+    """learner -> replay, logger, `save`: the checkpoint draft to add a part to, and the run that it is of."""
 
     name: Annotated[str, text(255, least=1)]
+    run: Name = ""  # without one, the draft is in the receiver's own log directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -9,13 +10,15 @@ import cloudpickle
 
 from dreamfleet import rpc
 from dreamfleet.options import RoleOptions, key_file
-from dreamfleet.roles.protocol import VERSION
+from dreamfleet.roles.hello import Introduction, Reception, make_hello
+from dreamfleet.roles.protocol import HELLO, VERSION
 
 
 class Caller(Protocol):
     """What a role needs of a client: calls that give futures, over a connection or in place."""
 
     peer: str
+    session: str  # by which the other side knows this client, if it was presented
 
     def call(
         self,
@@ -39,19 +42,39 @@ class Caller(Protocol):
 Handler = Callable[[Any, dict], Any]  # of data and metadata; returns data or an `rpc.Reply`
 
 
-def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler]) -> rpc.Server:
+def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler], reception: Reception) -> rpc.Server:
     """A server, not yet started, that answers to the methods at the role's address."""
     server = rpc.make_server(
         options.address(role), role, transport=options.transport, protocol=VERSION, key_file=key_file(options)
     )
-    for method, handle in methods.items():
+    for method, handle in {HELLO: reception.welcome, **methods}.items():
         server.bind(method, handle, takes_meta=True)
     return server
 
 
-def connect(options: RoleOptions, role: str, name: str, *, max_inflight: int = 16, threaded: bool = True) -> rpc.Client:
-    """A client of the role, called `name` on the other side."""
-    return rpc.make_client(
+def has_own_peers(options: RoleOptions) -> bool:
+    """Whether all peers are ours, and not plain portal programs, which know only the documented methods."""
+    return options.transport != "portal" or options.portal_meta
+
+
+def connect(
+    options: RoleOptions,
+    role: str,
+    name: str,
+    *,
+    me: str,
+    facts: Callable[[], dict[str, Any]] = dict,
+    ends: bool = False,
+    max_inflight: int = 16,
+    threaded: bool = True,
+) -> rpc.Client:
+    """A client of the role, called `name` on the other side, to which it presents itself as the role `me`.
+
+    `facts` are further fields of its hello; with `ends`, all calls fail for good once the other side has refused it.
+    """
+    session = uuid.uuid4().hex
+    introduction = Introduction(lambda: make_hello(options, me, session=session, **facts()), ends=ends)
+    client = rpc.make_client(
         options.address(role),
         name,
         peer=role,
@@ -60,8 +83,11 @@ def connect(options: RoleOptions, role: str, name: str, *, max_inflight: int = 1
         key_file=key_file(options),
         max_inflight=max_inflight,
         threaded=threaded,
-        meta=options.transport != "portal" or options.portal_meta,
+        meta=has_own_peers(options),
+        greeting=introduction if has_own_peers(options) else None,
     )
+    client.session = session
+    return client
 
 
 @contextlib.contextmanager

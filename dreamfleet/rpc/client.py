@@ -38,6 +38,7 @@ class Client:
     def __init__(self, calls: Calls, engine: ClientEngine, inline: InlineClientEngine | None = None):
         self.name, self.peer, self.lock = calls.name, calls.peer, calls.lock
         self._calls, self._engine, self._inline = calls, engine, inline
+        self.session = ""  # for the owner of the client: what it calls itself on the other side
         self._encoder = engine.encoder
         self._numbers = itertools.count()
 

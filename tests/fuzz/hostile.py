@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from dreamfleet.roles.protocol import VERSION
 from dreamfleet.rpc import codec, wire
 from tests.rpc.raw_peers import LocalPeer, ZmqPeer
 
@@ -39,7 +40,7 @@ READY = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER", 4)
 
 
 def request(method: str = "act", data: object = None, meta: dict | None = None, number: int = 1) -> list[bytes]:
-    return [bytes(part) for part in wire.RequestEncoder(1).encode(number, method, data, meta)]
+    return [bytes(part) for part in wire.RequestEncoder(VERSION).encode(number, method, data, meta)]
 
 
 def raw_cases(seed: int) -> Iterator[bytes]:

@@ -178,6 +178,6 @@ def test_logdir_is_expanded(monkeypatch):
 
 def test_roles_are_given_the_run_section_and_the_options_at_the_top():
     options = load_options(["--logdir", "/x", "--batch_size", "3", "--run.envs", "5"])
-    given = role_options(options, is_joined=True)
-    assert (given.logdir, given.batch_size, given.envs, given.seed, given.is_joined) == ("/x", 3, 5, 0, True)
+    given = role_options(options, run_id="x")
+    assert (given.logdir, given.batch_size, given.envs, given.seed, given.run_id) == ("/x", 3, 5, 0, "x")
     assert given.usage is options.run.usage and given.sequence_length == 65

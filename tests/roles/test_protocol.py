@@ -29,6 +29,23 @@ COUNTS = protocol.ReplayCounts(100, 50, 40, 30, 1000)
 READER = protocol.ReaderPlace("boot", 77)
 PROGRESS = protocol.RunProgress(COUNTS, 12, 3.5)
 MESSAGES = [
+    protocol.Hello(
+        *(
+            "env",
+            "abc",
+            "me",
+            "here",
+            "1.0",
+            "run",
+            "task",
+            {"batch_size": "4"},
+            (3, 4),
+            True,
+            {"x": "uint8()"},
+            {},
+            COUNTS,
+        )
+    ),
     protocol.ActSession("abc"),
     protocol.BatchMark("me", 7),
     COUNTS,
@@ -39,7 +56,7 @@ MESSAGES = [
     protocol.SampleInfo(COUNTS, True, protocol.SegmentPlaces({"4": "/somewhere"}, 4)),
     PROGRESS,
     protocol.RunPosition(5, PROGRESS),
-    protocol.SaveRequest("step-5"),
+    protocol.SaveRequest("step-5", "run"),
     protocol.LoggerCounts(8),
 ]
 WRONG = {  # by the type of a good value
@@ -48,6 +65,7 @@ WRONG = {  # by the type of a good value
     bool: [1, "yes", np.zeros(1, bool), None],
     str: [3, b"x", "x" * 300, None],
     dict: [[], {"a": 1}, {1: "a"}],
+    tuple: [3, "x", {}, [-1], [1.5], [[1]]],
     Message: [3, "x", []],
 }
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -62,11 +80,14 @@ def as_arrays(tree):
     """As portal carries it: numbers are arrays without dimensions."""
     if isinstance(tree, dict):
         return {k: as_arrays(v) for k, v in tree.items()}
+    if isinstance(tree, tuple):
+        return [np.array(value) for value in tree]
     return np.array(tree) if isinstance(tree, (bool, int, float)) else tree
 
 
 def plain_types(tree) -> set:
-    return set.union(*map(plain_types, tree.values())) if isinstance(tree, dict) else {type(tree)}
+    children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple) else None
+    return {type(tree)} if children is None else set().union(*map(plain_types, children))
 
 
 def test_every_message_is_tested():
@@ -140,7 +161,7 @@ def test_the_table_names_every_method_that_a_role_answers_to(tmp_path):
     logger = LoggerRole(factories.make_logger(), args)
     client = DirectClient("replay", replay.methods())
     actor = Actor(CountingAgent(), client, client, args, send_delay_s=0.0)
-    bound = {*replay.methods(), *logger.methods(), *actor.parsers()}
+    bound = {protocol.HELLO, *replay.methods(), *logger.methods(), *actor.parsers()}
     replay.close()
     logger.close()
     lines = (protocol.__doc__ or "").split("\n\n")[1].splitlines()[2:]

@@ -174,7 +174,7 @@ class Fleet:
         """Why the run failed: the first cause, with its traceback or where to look."""
         assert self.fatal is not None
         if self.fatal.is_refusal:
-            return f"{self.fatal.role}: {self.fatal.what.removeprefix('ConfigError: ')}"
+            return f"{self.fatal.role}: {self.fatal.what.removeprefix('ConfigError: ').removeprefix('Refused: ')}"
         first = min(self._causes, key=lambda cause: cause.at)
         roles = {role.spec.name: role for role in self.roles}
         text = f"{first.role} failed: {first.what}"
@@ -196,10 +196,11 @@ class Fleet:
         has_returned, cause = role.on_exit(code)
         life.handle.close()
         # A main role that was asked to stop alone, as by a signal to its process, has not come to the run's end.
-        if has_returned and (self.state == "stopping" or (role.spec.is_main and not life.is_asked)):
+        ends_run = role.spec.is_main or role.spec.ends_run
+        if has_returned and (self.state == "stopping" or (ends_run and not life.is_asked)):
             role.life = None
             role.set_state("done")
-            self.is_complete |= role.spec.is_main
+            self.is_complete |= ends_run
         else:
             self._handle_death(role, cause)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from dreamfleet import lifecycle
 from dreamfleet.base.tracebacks import own_frames, summarize
-from dreamfleet.errors import ConfigError
+from dreamfleet.errors import ConfigError, Refused
 from dreamfleet.launch.supervise.process_tree import kill_marked
 from dreamfleet.launch.supervise.watchdog import Watchdog, end_with_parent
 
@@ -121,7 +121,7 @@ def describe_failure(error: BaseException) -> dict:
         "frames": own_frames(error)[-MAX_TEXT:],
         "traceback": "".join(traceback.format_exception(error))[-MAX_TEXT:],
         "is_fatal": getattr(error, "is_fatal", False),
-        "is_refusal": isinstance(error, ConfigError),
+        "is_refusal": isinstance(error, (ConfigError, Refused)),
         "state": lifecycle.state(),
         "at": time.monotonic(),  # comparable between processes: the clock is the machine's
     }

@@ -114,7 +114,7 @@ class RoleRecord:
 
     def explain(self, failure: dict) -> Cause:
         """What the message of a failure says; a role that has run once had settings that work."""
-        is_refusal = failure["is_refusal"] and not self.has_run
+        is_refusal = failure["is_refusal"] and (failure["is_fatal"] or not self.has_run)
         frames = "" if is_refusal else failure["frames"]
         return Cause(self.spec.name, failure["summary"], failure["traceback"], failure["at"], is_refusal, frames)
 

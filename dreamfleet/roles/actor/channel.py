@@ -130,7 +130,7 @@ class Channel:
         # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.
         # Train and eval rows may look different. Their order does not matter: they are of other environments.
         batches = sorted(batches, key=lambda batch: batch[IS_EVAL][0])
-        for _, group in itertools.groupby(batches, key=lambda batch: (batch[IS_EVAL][0], batch.keys())):
+        for _, group in itertools.groupby(batches, key=lambda batch: (batch[IS_EVAL][0], _columns(batch))):
             run = list(group)
             message = run[0] if len(run) == 1 else join_rows(run)
             future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
@@ -150,3 +150,8 @@ class Channel:
             self._unacknowledged -= count
             self._unacknowledged_rows -= rows
             self._changed.notify_all()
+
+
+def _columns(batch: Batch) -> dict[str, tuple]:
+    """What rows must have in common to be joined."""
+    return {key: (value.dtype, value.shape[1:]) for key, value in batch.items()}

@@ -1,16 +1,23 @@
 """Requests for actions: checked, gathered into one batch, and answered."""
 
+import re
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dreamfleet.agent.contract import Batch
 from dreamfleet.errors import BadRequest
 from dreamfleet.roles.actor.transitions import join_rows
+from dreamfleet.roles.hello import check_spaces
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LOG_PREFIX, RESET, ActSession
 
 FLAGS = ("is_first", "is_last", "is_terminal")
+MOST_SPECS = 4096  # that are remembered
+_SPACE = re.compile(r"(\w+)\(([\d, ]{0,64})\)")
+
+Spec = dict[str, tuple[np.dtype, tuple[int, ...]]]  # key -> dtype and shape
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +28,7 @@ class ActRequest:
     is_eval: bool
     is_single: bool
     obs: Batch
+    spec: Spec = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -33,17 +41,37 @@ class ActRequest:
 
 
 class RequestParser:
-    """Turns wire data into requests and refuses what does not fit the observations seen before.
+    """Turns wire data into requests and refuses what is not an observation of the run's environments.
+
+    What these look like says the agent, else the first worker that presented itself, else the first request. Only
+    `log/` keys may differ from one process to another.
 
     Of two processes that step the same environment the newer wins: the other's requests are refused from then on.
     """
 
     def __init__(self, obs_space: dict | None = None):
-        self._specs: dict[bool, dict[str, tuple]] = {}  # by is_eval: key -> (dtype, shape)
-        self._spaces = {k: (np.dtype(s.dtype), s.shape) for k, s in (obs_space or {}).items()}
+        self._expected: dict[bool, Spec] = {}  # by is_eval, without logs
+        self._specs: dict[tuple[bool, str], Spec] = {}  # by is_eval and session, with logs
+        self._same: dict[tuple, Spec] = {}  # equal ones are one object, so that they are quickly compared
+        spaces = {k: (np.dtype(s.dtype), tuple(s.shape)) for k, s in (obs_space or {}).items()}
+        self._spaces = {k: v for k, v in spaces.items() if not k.startswith(LOG_PREFIX)}
         self._sessions: dict[int, str] = {}
         self._replaced: set[str] = set()
         self._lock = threading.Lock()
+
+    def expect(self, is_eval: bool, obs_space: dict[str, str], task: str) -> None:
+        """Takes the observations of a worker that presented itself as those of all, or refuses them."""
+        described = {key: f"{dtype.name}{shape}" for key, (dtype, shape) in self._expected.get(is_eval, {}).items()}
+        if described:
+            check_spaces("observations", obs_space, described, task)
+        else:
+            expected = {key: _read_space(key, text) for key, text in obs_space.items()}
+            _check_flags(expected)
+            self._expected[is_eval] = expected
+
+    def admit(self, env_ids: Sequence[int], session: str) -> None:
+        """Gives the environments to a worker; the one that had them is refused from then on."""
+        self._check_session(env_ids, session)
 
     def parse_one(self, data: dict, meta: dict) -> ActRequest:
         """A request of the single form: no leading dimension."""
@@ -72,39 +100,45 @@ class RequestParser:
         return self._checked(request, meta)
 
     def _checked(self, request: ActRequest, meta: dict) -> ActRequest:
-        self._check_spec(request)
-        self._check_session(request.env_ids, ActSession.from_meta(meta).session)
+        session = ActSession.from_meta(meta).session
+        self._check_spec(request, session)
+        self._check_session(request.env_ids, session)
         return request
 
-    def _check_spec(self, request: ActRequest) -> None:
-        spec = self._specs.get(request.is_eval)
-        if spec is None:
-            spec = self._first_spec(request)
-        obs, rows = request.obs, request.rows
-        if obs.keys() != spec.keys():
-            missing, extra = sorted(spec.keys() - obs.keys()), sorted(obs.keys() - spec.keys())
-            raise BadRequest(f"the observation has other keys than expected: missing {missing}, extra {extra}")
-        for key, (dtype, shape) in spec.items():
-            value = obs[key]
-            if (value.dtype is not dtype and value.dtype != dtype) or value.shape != (rows, *shape):
-                raise BadRequest(
-                    f"observation '{key}' is {value.dtype.name}{value.shape}, expected {dtype.name}{(rows, *shape)}"
-                )
-        self._specs[request.is_eval] = spec  # not before it was kept: a bad first request must not rule out good ones
+    def _check_spec(self, request: ActRequest, session: str) -> None:
+        key = request.is_eval, session
+        spec = self._specs.get(key)
+        if spec is None or not _fits(request, spec):
+            if len(self._specs) > MOST_SPECS:  # of processes that are gone
+                self._specs.clear()
+                self._same.clear()
+            spec = self._specs[key] = self._find_spec(request)
+        request.spec = spec
 
-    def _first_spec(self, request: ActRequest) -> dict[str, tuple]:
-        """What later requests must look like: the agent's spaces where it has some, else this first request."""
-        for key in (*FLAGS, "reward"):
-            value = request.obs.get(key)
-            if value is None or value.ndim != 1 or value.dtype.kind != ("f" if key == "reward" else "b"):
-                raise BadRequest(f"the observation needs '{key}' as {'a float' if key == 'reward' else 'a bool'}")
+    def _find_spec(self, request: ActRequest) -> Spec:
+        """What the requests of one process look like: as expected of all, with logs of its own."""
         given = {k: (v.dtype, v.shape[1:]) for k, v in request.obs.items()}
-        if not self._spaces:
-            return given
-        own = {k: v for k, v in given.items() if k.startswith(LOG_PREFIX) or k in (*FLAGS, "reward")}
-        return own | {k: v for k, v in self._spaces.items() if not k.startswith(LOG_PREFIX)}
+        logs = {k: v for k, v in given.items() if k.startswith(LOG_PREFIX)}
+        rest = {k: v for k, v in given.items() if k not in logs}
+        expected = self._expected.get(request.is_eval)
+        if expected is None:
+            _check_flags(rest)
+            own = {k: v for k, v in rest.items() if k in (*FLAGS, "reward")}
+            expected = own | self._spaces if self._spaces else rest
+        if rest.keys() != expected.keys():
+            missing, extra = sorted(expected.keys() - rest.keys()), sorted(rest.keys() - expected.keys())
+            raise BadRequest(f"the observation has other keys than expected: missing {missing}, extra {extra}")
+        for key, (dtype, shape) in (expected | logs).items():
+            value, wanted = request.obs[key], (request.rows, *shape)
+            if value.dtype != dtype or value.shape != wanted or value.dtype.kind not in "biuf":
+                raise BadRequest(
+                    f"observation '{key}' is {value.dtype.name}{value.shape}, expected {dtype.name}{wanted}"
+                )
+        self._expected[request.is_eval] = expected  # not before it was kept: a bad first one must not rule out others
+        spec = expected | logs
+        return self._same.setdefault(tuple(sorted((k, d.str, shape) for k, (d, shape) in spec.items())), spec)
 
-    def _check_session(self, env_ids: list[int], session: str) -> None:
+    def _check_session(self, env_ids: Sequence[int], session: str) -> None:
         if not session:
             return
         with self._lock:
@@ -116,6 +150,36 @@ class RequestParser:
                     self._sessions[env_id] = session
                     if before is not None:
                         self._replaced.add(before)
+
+
+def _check_flags(spec: Spec) -> None:
+    """Refuses observations without what every environment has to tell."""
+    for key in (*FLAGS, "reward"):
+        dtype, shape = spec.get(key, (None, ()))
+        if dtype is None or shape or dtype.kind != ("f" if key == "reward" else "b"):
+            raise BadRequest(f"the observation needs '{key}' as {'a float' if key == 'reward' else 'a bool'}")
+
+
+def _fits(request: ActRequest, spec: Spec) -> bool:
+    obs, rows = request.obs, request.rows
+    if obs.keys() != spec.keys():
+        return False
+    for key, (dtype, shape) in spec.items():
+        value = obs[key]
+        if (value.dtype is not dtype and value.dtype != dtype) or value.shape != (rows, *shape):
+            return False
+    return True
+
+
+def _read_space(key: str, text: str) -> tuple[np.dtype, tuple[int, ...]]:
+    """Dtype and shape from what `describe_spaces` made of them."""
+    found = _SPACE.fullmatch(text)
+    try:
+        if found:
+            return np.dtype(found[1]), tuple(int(size) for size in found[2].replace(" ", "").split(",") if size)
+    except TypeError:
+        pass
+    raise BadRequest(f"the space of '{key}' is {text[:64]!r}, expected a dtype and a shape as in float32(64, 64)")
 
 
 def _checked_dict(data: object) -> dict:
@@ -132,7 +196,12 @@ def join(requests: list[ActRequest]) -> tuple[list[int], Batch]:
     if len(requests) == 1:
         return requests[0].env_ids, requests[0].obs
     env_ids = [env_id for request in requests for env_id in request.env_ids]
-    return env_ids, join_rows([request.obs for request in requests])
+    first = requests[0].spec
+    if all(request.spec is first for request in requests):
+        return env_ids, join_rows([request.obs for request in requests])
+    # Processes whose logs differ: those that all have.
+    common = [k for k, kind in first.items() if all(request.spec.get(k) == kind for request in requests)]
+    return env_ids, join_rows([{k: request.obs[k] for k in common} for request in requests])
 
 
 def pad(obs: Batch, batch_size: int) -> Batch:

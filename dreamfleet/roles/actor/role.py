@@ -1,14 +1,16 @@
 """The actor: batches observations, answers with the policy's actions, and only then sends the transitions on."""
 
+import dataclasses
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent, Batch
-from dreamfleet.errors import BadRequest
+from dreamfleet.errors import BadRequest, RunOver
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
@@ -17,21 +19,34 @@ from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.actor.transitions import make_transition
+from dreamfleet.roles.hello import Reception, check_spaces, describe_spaces, make_hello, owner_of, stored_counts
 from dreamfleet.roles.periodic import RoleReports
+from dreamfleet.roles.protocol import Hello
 from dreamfleet.roles.wiring import Caller, connect, serve, unless_failed
 
 log = logging.getLogger("dreamfleet.actor")
 
 DRAIN_S = 2.0
+DISMISS_S = 10.0  # for workers elsewhere to ask once more, and hear that the run is complete
+COMPLETE = "the run is complete"
+FLAGS = ("is_first", "is_last", "is_terminal", "reward")  # which an agent need not name among its observations
+RESETS = (protocol.RESET,)
 LIVE_WINDOW_S = 1.0  # an environment that asked within this time is expected to ask again
 
 
 def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Serves actions from the moment the learner has restored the agent until the process is asked to stop."""
     options = read_args(args)
+    stored = stored_counts(options)
+    actor: Actor | None = None
+
+    def facts() -> dict:
+        step = max(stored.inserts, actor.step if actor else 0)
+        return {"counts": dataclasses.replace(stored, inserts=step)}
+
     with unless_failed(barrier):
-        replay = connect(options, "replay", "actor")
-        logger = connect(options, "logger", "actor")
+        replay = connect(options, "replay", "actor", me="actor", facts=facts)
+        logger = connect(options, "logger", "actor", me="actor")
         reports = RoleReports(options, "actor", "actor")
         actor = Actor(agent, replay, logger, options)
         server = _serve_policy(actor, options)
@@ -42,6 +57,8 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
         while not lifecycle.wait_stop(options.log_every):
             actor.drop_stale()
             reports.send({**actor.stats(), **server.stats()})
+        if lifecycle.is_complete():
+            actor.dismiss(DISMISS_S)
     actor.drain(DRAIN_S)
     for client in (replay, logger, reports):
         client.close()
@@ -49,7 +66,8 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
 
 
 def _serve_policy(actor: "Actor", options: RoleOptions) -> rpc.Server:
-    server = serve(options, "actor", {})
+    hello = make_hello(options, "actor", obs_space=actor.obs_space, act_space=actor.act_space)
+    server = serve(options, "actor", {}, Reception(options, lambda: hello, actor.check_hello))
     server.bind_batched(
         actor.parsers(),
         actor.act,
@@ -76,7 +94,14 @@ class Actor:
         send_delay_s: float = DELAY_S,
     ):
         self.batch_size = options.inference_batch
+        self.obs_space = describe_spaces(getattr(agent, "obs_space", None))
+        self.act_space = describe_spaces(getattr(agent, "act_space", None), has_bounds=True)
         self._parser = RequestParser(getattr(agent, "obs_space", None))
+        self._options, self._owner = options, owner_of(options)
+        self._holders: dict[int, Hello] = {}  # the workers of environments that presented themselves
+        self._is_over = False
+        self._dismissed: set[int] = set()  # environments that have heard it
+        self._told = threading.Condition()
         if options.actor_batch > self.batch_size:
             log.warning(
                 "actor_batch=%d exceeds the number of environments; using %d", options.actor_batch, self.batch_size
@@ -93,12 +118,63 @@ class Actor:
         """What makes a request of data and metadata, by method."""
         return {protocol.ACT: self._parser.parse_one, protocol.ACT_MANY: self._parser.parse_many}
 
+    @property
+    def step(self) -> int:
+        return self._sender.step
+
+    def check_hello(self, theirs: Hello) -> None:
+        """Lets a worker in whose environments are those of the run, and are not stepped by somebody else."""
+        if self._is_over:
+            raise RunOver(COMPLETE)
+        if theirs.role != "env":
+            raise BadRequest(f"the policy server is for environments, not for the {theirs.role}")
+        task = self._options.task
+        observed = {k: v for k, v in theirs.obs_space.items() if not k.startswith(protocol.LOG_PREFIX)}
+        if self.obs_space:
+            check_spaces("observations", _without(FLAGS, observed), _without(FLAGS, self.obs_space), task)
+        else:
+            self._parser.expect(theirs.is_eval, observed, task)
+        if self.act_space:
+            check_spaces("actions", _without(RESETS, theirs.act_space), _without(RESETS, self.act_space), task)
+        if theirs.task != task:
+            log.warning("environments %s on %s have task %s, the run %s", *_shown(theirs), theirs.task, task)
+        self._check_holders(theirs)
+        self._parser.admit(theirs.envs, theirs.session)
+        self._holders |= dict.fromkeys(theirs.envs, theirs)
+
+    def _check_holders(self, theirs: Hello) -> None:
+        for env_id in theirs.envs:
+            holder = self._holders.get(env_id)
+            age_s = self._live.age_s(env_id, theirs.is_eval)
+            is_kept = age_s < self._options.episode_timeout or (holder and holder.owner == self._owner)
+            if holder and holder.owner != theirs.owner and is_kept:
+                who = f"environment {env_id} is stepped on {holder.host}, which asked {age_s:.0f} s ago"
+                raise BadRequest(f"{who}: give this worker other numbers (--index), or stop the other one")
+
+    def dismiss(self, timeout_s: float) -> None:
+        """Answers every request with the end of the run, until workers that others started have heard it."""
+        others = {i: holder for i, holder in self._holders.items() if holder.owner != self._owner}
+        # Who has not asked for that long will not ask in time.
+        awaited = {i for i, holder in others.items() if self._live.age_s(i, holder.is_eval) < timeout_s}
+        with self._told:
+            self._is_over = True
+            with lifecycle.waiting("environments: the end of the run"):
+                self._told.wait_for(lambda: awaited <= self._dismissed, timeout_s)
+
+    def _dismiss(self, requests: list[ActRequest]) -> tuple[list[Any], None]:
+        with self._told:
+            self._dismissed.update(env_id for request in requests for env_id in request.env_ids)
+            self._told.notify_all()
+        return [RunOver(COMPLETE)] * len(requests), None
+
     def is_everyone_waiting(self, requests: Sequence[ActRequest]) -> bool:
         """Whether no more request can be expected before these are answered."""
         return sum(r.rows for r in requests) >= self._live.count(requests[0].is_eval)
 
-    def act(self, requests: list[ActRequest]) -> tuple[list[Any], Batch]:
+    def act(self, requests: list[ActRequest]) -> tuple[list[Any], Batch | None]:
         """Answers the requests with actions and returns the transition for `send`."""
+        if self._is_over:
+            return self._dismiss(requests)
         try:
             return self._act(requests)
         except Exception as error:
@@ -138,7 +214,7 @@ class Actor:
             refusals[request] = BadRequest(f"environments {request.env_ids} are too many: {reason}")
         return [request for request in newest if request not in refusals]
 
-    def send(self, transition: Batch) -> None:
+    def send(self, transition: Batch | None) -> None:
         """Sends a transition to replay and logger; waits while too many are unacknowledged."""
         if not transition:
             return  # all requests of the batch were refused
@@ -181,6 +257,10 @@ class LiveEnvs:
     def mark_seen(self, env_ids: Sequence[int], is_eval: bool) -> None:
         self._seen[is_eval].update(dict.fromkeys(env_ids, time.monotonic()))
 
+    def age_s(self, env_id: int, is_eval: bool) -> float:
+        """How long ago an environment asked; infinity for one that never did."""
+        return time.monotonic() - self._seen[is_eval].get(env_id, -math.inf)
+
     def count(self, is_eval: bool) -> int:
         """Environments seen lately, counted a few times a second; out of reach while none is known."""
         now = time.monotonic()
@@ -190,3 +270,12 @@ class LiveEnvs:
             count = sum(now - seen < LIVE_WINDOW_S for seen in times)
             self._counts[is_eval] = (now + LIVE_WINDOW_S / 4, count)
         return count or 1_000_000  # nobody known yet: the batch fills or its time runs out
+
+
+def _without(names: Sequence[str], spaces: Mapping[str, str]) -> dict[str, str]:
+    return {key: space for key, space in spaces.items() if key not in names}
+
+
+def _shown(hello: Hello) -> tuple[str, str]:
+    first, *rest = hello.envs or (0,)
+    return f"{first} to {rest[-1]}" if rest else str(first), hello.host

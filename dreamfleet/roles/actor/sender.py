@@ -32,7 +32,7 @@ class TransitionSender:
         delay_s: float = DELAY_S,
     ):
         self._is_full = options.log_full
-        self._incarnation = uuid.uuid4().hex
+        self._incarnation = replay.session or uuid.uuid4().hex
         self._sequence = 0
         self._steps = options.steps if delay_s else 0  # a role that is called in place is not to wait
         self._step: int | None = None  # of the run, as replay said last
@@ -61,6 +61,11 @@ class TransitionSender:
             )
             for has_images in (False, True)
         }
+
+    @property
+    def step(self) -> int:
+        """How many steps the run has stored, as replay said last."""
+        return self._step or 0
 
     @property
     def unacknowledged(self) -> int:
@@ -102,7 +107,7 @@ class TransitionSender:
     def _on_acknowledged(self, future: rpc.Future) -> None:
         try:
             future.result()
-            self._step = ReplayCounts.from_meta(future.meta).inserts
+            self._step = max(self._step or 0, ReplayCounts.from_meta(future.meta).inserts)
         except Closed:
             return
         except DreamfleetError as error:

@@ -68,7 +68,7 @@ class Requests:
     def __init__(self, replay: Caller, mode: str, prefetch: int, wait_s: float):
         self._replay, self._method = replay, SAMPLE_BATCH[mode]
         self._prefetch, self._wait_s = prefetch, wait_s
-        self._learner, self._numbers = uuid.uuid4().hex, itertools.count()
+        self._learner, self._numbers = f"{replay.session}:{uuid.uuid4().hex[:16]}", itertools.count()
         self._pending: deque[rpc.Future] = deque()
 
     def fill(self, reader: ReaderPlace | None) -> None:

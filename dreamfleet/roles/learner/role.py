@@ -14,12 +14,13 @@ from dreamfleet.metrics import Aggregator, Rate, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
+from dreamfleet.roles.hello import stored_counts
 from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
 from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
-from dreamfleet.roles.wiring import Caller, connect, unless_failed
+from dreamfleet.roles.wiring import Caller, connect, has_own_peers, unless_failed
 
 log = logging.getLogger("dreamfleet.learner")
 
@@ -31,9 +32,15 @@ PART_SHARE = 0.25  # of the time that a stop may take, for replay and logger to 
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Restores the agent, lets the actor begin, and trains until the run's steps or duration are reached."""
     options = read_args(args)
+    stored = stored_counts(options)
+    learner: Learner | None = None
+
+    def facts() -> dict:
+        return {"counts": learner.counts if learner and learner.step >= stored.inserts else stored}
+
     with unless_failed(barrier):
-        replay = connect(options, "replay", "learner", max_inflight=options.prefetch + 18)
-        logger = connect(options, "logger", "learner", max_inflight=8)
+        replay = connect(options, "replay", "learner", me="learner", facts=facts, max_inflight=options.prefetch + 18)
+        logger = connect(options, "logger", "learner", me="learner", max_inflight=8)
         learner = Learner(agent, replay, logger, options)
         learner.restore()
     with lifecycle.waiting("actor: start"):
@@ -42,6 +49,8 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
         learner.train(batch)
         learner.run_periodic()
         lifecycle.beat()
+    if learner.is_complete():
+        lifecycle.note_complete()
     lifecycle.request_stop()  # nothing is collected any more while the last checkpoint is written
     learner.finish()
     replay.close()
@@ -61,9 +70,9 @@ class Learner:
         self._wait_s = wait_s
         self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
         # Peers that only know the documented methods cannot add to a checkpoint.
-        has_own_peers = options.transport != "portal" or options.portal_meta
-        peers = {"replay": replay, "logger": logger} if has_own_peers else {}
-        self._saver = CheckpointSaver(self._checkpoints, peers, PART_SHARE * options.stop_grace)
+        peers: dict[str, Caller] = {"replay": replay, "logger": logger} if has_own_peers(options) else {}
+        patience_s = PART_SHARE * options.stop_grace
+        self._saver = CheckpointSaver(self._checkpoints, peers, patience_s, run_id=options.run_id)
         self._carry = agent.init_train(options.batch_size)
         self._report_streams: dict[str, Iterator[Batch]] = {}
         self._metrics = Aggregator()
@@ -135,7 +144,8 @@ class Learner:
 
     def observe(self, counts: ReplayCounts) -> None:
         """Takes the replay's counts, and tells the logger where the run stands once a second."""
-        self.counts = counts
+        if counts.inserts >= self.counts.inserts:  # those of an answer that was overtaken are old
+            self.counts = counts
         if self._should_send_progress():
             self._send_metrics({})
             if self._options.remote_logger:  # nobody else writes here what the terminal shows

@@ -37,8 +37,10 @@ class CheckpointSaver:
         peers: dict[str, Caller],
         patience_s: float,
         retries_s: Sequence[float] = RETRIES_S,
+        run_id: str = "",
     ):
         self._checkpoints = checkpoints
+        self._run_id = run_id
         self._peers = peers  # by the name of their part
         self._patience_s, self._retries_s = patience_s, retries_s
         self._thread: threading.Thread | None = None
@@ -114,7 +116,8 @@ class CheckpointSaver:
             return None
         with self._without(part):
             deadline_s = self._patience_s if lifecycle.stopping() else PART_TIMEOUT_S
-            return self._peers[part].call(protocol.SAVE, SaveRequest(draft.name).to_data(), deadline_s=deadline_s)
+            request = SaveRequest(draft.name, self._run_id).to_data()
+            return self._peers[part].call(protocol.SAVE, request, deadline_s=deadline_s)
 
     def _receive(self, answer: type[Answer], part: str, future: Any, patience_s: float) -> Answer | None:
         """The answer of a peer that has added its part; a stop makes the wait short."""

@@ -13,13 +13,14 @@ from dreamfleet.errors import BadRequest, Closed, NoSpace
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Limiter, Replay
 from dreamfleet.roles import protocol
+from dreamfleet.roles.hello import Reception, check_settings, is_elsewhere, make_hello
 from dreamfleet.roles.periodic import RoleReports
-from dreamfleet.roles.protocol import BatchMark, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
+from dreamfleet.roles.protocol import BatchMark, Hello, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
 from dreamfleet.roles.replay.batches import BatchStreams, SentBatches
 from dreamfleet.roles.replay.buffer import Buffer, EnvRows
 from dreamfleet.roles.replay.counts import Counts, CountsFile, make_note, read_note
 from dreamfleet.roles.rows import read_rows
-from dreamfleet.roles.wiring import Handler, load_factory, serve
+from dreamfleet.roles.wiring import Handler, has_own_peers, load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
 
@@ -38,7 +39,9 @@ def parallel_replay(
         load_factory(make_replay_train)(), load_factory(make_replay_eval)(), load_factory(make_stream), options
     )
     role.restore(Checkpoints(options.logdir))
-    server = serve(options, "replay", role.methods())
+    reception = Reception(options, role.make_hello, role.check_hello)
+    role.reception = reception if has_own_peers(options) else None
+    server = serve(options, "replay", role.methods(), reception)
     reports = RoleReports(options, "replay", "replay")
     with lifecycle.on_stop(role.limiter.close), server:
         lifecycle.show_figures(lambda: {"steps": role.limiter.inserts})
@@ -68,7 +71,8 @@ class ReplayRole:
         self._streams = BatchStreams(make_stream, self._by_mode)
         self._sent = {mode: SentBatches() for mode in protocol.MODES}
         self._batch_size = options.batch_size
-        self._logdir, self._keep, self._is_joined = options.logdir, options.keep, options.is_joined
+        self.reception: Reception | None = None  # who may ask; everybody, where nobody presents itself
+        self._options = options
         self._space_every_s = space_every_s
         self._duplicates = 0
         self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
@@ -104,6 +108,27 @@ class ReplayRole:
             self.limiter.inserts = state["inserts"]
         log.info("restored replay buffer: %d sequences (%s)", len(self._own["train"]), checkpoint.name)
 
+    def make_hello(self) -> Hello:
+        """What this replay says of itself."""
+        return make_hello(self._options, "replay", counts=self.counts())
+
+    def check_hello(self, theirs: Hello) -> None:
+        """Refuses a trainer that wants other batches, or that has stored more than there is here."""
+        if theirs.role not in ("actor", "learner"):
+            return
+        check_settings(theirs, self.make_hello())
+        stored, here = theirs.counts or ReplayCounts(), self.limiter.inserts
+        if stored.inserts <= here:
+            return
+        loss = f"this replay holds {here} of the {stored.inserts} steps that the run has stored"
+        if not self._options.allow_lost_steps:
+            remedy = "start it with the log directory that has them, or with --run.allow_lost_steps True to go on"
+            raise BadRequest(f"{loss} (in {self._options.logdir}): {remedy}")
+        log.warning("%s: going on at step %d, as run.allow_lost_steps says", loss, stored.inserts)
+        self.limiter.inserted(stored.inserts - here)
+        self.limiter.set_samples(max(stored.samples, self.limiter.samples))
+        self._write_counts()
+
     def methods(self) -> dict[str, Handler]:
         """What the server answers to, as functions of data and metadata."""
         samplers = {name: functools.partial(self.sample_batch, mode) for mode, name in protocol.SAMPLE_BATCH.items()}
@@ -119,6 +144,8 @@ class ReplayRole:
         batch, env_ids, is_eval = read_rows(data, "is_first")
         rows = EnvRows(batch, env_ids.tolist())
         mark = BatchMark.from_meta(meta)
+        if not any(map(len, self._own.values())) and not self.limiter.inserts:
+            self._check_presented(mark.actor, "actor")  # the first rows define the columns of all others
         masks = {"train": ~is_eval, "eval": is_eval}
         # After a kill between the two, one replay may have its rows of a batch and the other not.
         masks = {k: mask for k, mask in masks.items() if mask.any() and not self._marks[k].covers(mark)}
@@ -134,6 +161,8 @@ class ReplayRole:
     def sample_batch(self, mode: str, _: Any, meta: dict) -> rpc.Reply:
         """The next batch of a mode, as `SampleRequest` describes it."""
         request = SampleRequest.from_meta(meta)
+        if request.updates is not None:
+            self._check_presented(request.learner.partition(":")[0], "learner")  # what it says sets the counts
         if reply := self._sent[mode].find(request):
             return reply
         if request.updates is not None:
@@ -158,12 +187,13 @@ class ReplayRole:
 
     def save(self, data: Any, _: dict) -> dict:
         """Adds the replays' contents to a checkpoint draft; returns the counts they stand for."""
-        request = SaveRequest.from_data(data)
+        request, options = SaveRequest.from_data(data), self._options
         with self._moment:
             counts = self.counts()
             state = {name: buffer.replay.save() for name, buffer in self._own.items()} | {"inserts": counts.inserts}
-        checkpoints = Checkpoints(self._logdir, self._keep)
-        checkpoints.add_part(request.name, "replay", state, self._is_joined, step=counts.inserts)
+        checkpoints = Checkpoints(options.logdir, options.keep)
+        is_apart = is_elsewhere(options.logdir, request.run)
+        checkpoints.add_part(request.name, "replay", state, is_apart, step=counts.inserts)
         return counts.to_data()
 
     def counts(self) -> ReplayCounts:
@@ -179,6 +209,11 @@ class ReplayRole:
         for buffer in self._own.values():
             buffer.close()
         self._file.close()
+
+    def _check_presented(self, session: str, role: str) -> None:
+        """Refuses what only the run's own processes may ask for."""
+        if self.reception and not self.reception.knows(session, role):
+            raise BadRequest(f"this is for the {role} of the run, which says {protocol.HELLO} first")
 
     def _insert(self, name: str, rows: EnvRows, mark: BatchMark) -> None:
         """Adds rows and counts them; while the disk is full, everybody waits for somebody to free some space."""

@@ -28,6 +28,7 @@ _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _send, _receive, _get = BareSocket.send, BareSocket.recv, BareSocket.get
 
 _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
+_CONNECT_MS = 2_000  # for one attempt to connect
 _HANDSHAKE_MS = 10_000  # for a peer to prove that it has the key
 
 
@@ -39,6 +40,9 @@ def make_socket(context: zmq.Context, kind: int, *, is_ipv6: bool) -> zmq.Socket
     socket.heartbeat_ivl = _HEARTBEAT_MS
     socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
     socket.handshake_ivl = _HANDSHAKE_MS
+    # Without it the kernel doubles its pauses between attempts while a link is cut, and comes back up to a minute late.
+    socket.connect_timeout = _CONNECT_MS
+    socket.tcp_maxrt = _HEARTBEAT_TIMEOUT_MS  # bytes that were not acknowledged for as long: the link is dead
     return socket
 
 

@@ -97,7 +97,6 @@ def test_none_and_things_that_are_no_dict_are_refused():
     [
         ({"extra": np.zeros(2)}, r"extra \['extra'\]"),
         ({"image": None}, r"missing \['image'\]"),
-        ({"log/speed": None}, r"missing \['log/speed'\]"),
         (
             {"image": np.zeros((2, 4, 4, 3), np.float32)},
             r"'image' is float32\(2, 4, 4, 3\), expected uint8\(2, 4, 4, 3\)",
@@ -116,12 +115,45 @@ def test_the_first_request_fixes_what_the_others_look_like(changes, message):
     parse(make_single(1), parser, form="one")
 
 
+@pytest.mark.parametrize("session", ["", "a"])
+def test_logs_of_one_process_rule_nobody_out_and_only_common_ones_are_joined(session):
+    parser = RequestParser()
+    odd = {"log/speed": np.zeros((2, 3), np.float32), "log/other": np.zeros(2, np.float32)}
+    requests = [
+        parser.parse_many(make_data(**odd), ActSession(session).to_meta()),
+        parser.parse_many(make_data(), ActSession("b").to_meta()),
+        parser.parse_many(make_data(), ActSession("c").to_meta()),
+    ]
+    assert requests[1].spec is requests[2].spec
+    for joined, has_speed in ((requests, False), (requests[1:], True)):
+        _, obs = join(joined)
+        assert ("log/speed" in obs, "log/other" in obs) == (has_speed, False)
+        assert {len(value) for value in obs.values()} == {2 * len(joined)}
+    with pytest.raises(BadRequest, match=r"'log/speed' is float32\(1, 3\), expected float32\(2, 3\)"):
+        parser.parse_many(make_data(**{"log/speed": np.zeros((1, 3), np.float32)}), {})
+
+
+def test_what_a_worker_presented_is_expected_of_all_others():
+    parser = RequestParser()
+    spaces = {k: f"{v.dtype.name}{v.shape[1:]}" for k, v in make_data().items() if k not in ("envid", "is_eval")}
+    spaces = {k: v for k, v in spaces.items() if not k.startswith("log/")}
+    parser.expect(False, spaces, "the task")
+    parser.expect(False, spaces, "the task")
+    with pytest.raises(BadRequest, match=r"extra \['extra'\]"):
+        parse(make_data(extra=np.zeros(2)), parser)
+    parse(make_data(), parser)
+    with pytest.raises(BadRequest, match=r"'image' is missing, expected uint8\(4, 4, 3\).*the task"):
+        parser.expect(False, {k: v for k, v in spaces.items() if k != "image"}, "the task")
+    with pytest.raises(BadRequest, match="the space of 'image' is 'nonsense'"):
+        RequestParser().expect(False, spaces | {"image": "nonsense"}, "the task")
+
+
 def test_evaluation_may_look_different_from_training():
     parser = RequestParser()
     parse(make_data(), parser)
-    extra = {"log/score": np.zeros(2, np.float32)}
+    extra = {"depth": np.zeros(2, np.float32)}
     parse(make_data([8, 9], is_eval=np.ones(2, bool), **extra), parser)
-    with pytest.raises(BadRequest, match="log/score"):
+    with pytest.raises(BadRequest, match="depth"):
         parse(make_data(**extra), parser)
 
 
