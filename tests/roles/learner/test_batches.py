@@ -14,6 +14,8 @@ from tests.roles.replays import LENGTH, NEAR, send
 class NearClient:
     """Calls a role in place, as a learner in another process on the machine."""
 
+    session = ""
+
     def __init__(self, role):
         self.role, self.requests = role, []
 
