@@ -86,7 +86,7 @@ def test_the_counts_are_those_of_the_replay_at_one_moment(tmp_path, open_role):
 
 def test_rows_that_come_during_a_save_are_counted_or_not_there(tmp_path, open_role):
     """Neither the counts nor the store may be ahead of the other, whenever the save comes."""
-    role = open_role()
+    role = open_role(steps=0)  # endless, as the thread inserts for as long as the saves take
     stop, saver = threading.Event(), make_saver(tmp_path, replay=DirectClient("replay", role.methods()))
 
     def insert():
