@@ -28,7 +28,7 @@ class Future:
 
     __slots__ = (
         *("_callbacks", "_client", "_error", "_gate", "_is_done", "_reply"),
-        *("deadline", "is_sent", "method", "number", "payload", "repeat", "started"),
+        *("connection", "deadline", "is_sent", "method", "number", "payload", "repeat", "started"),
     )
 
     def __init__(self, client: "Client", number: int, method: str, payload: Any, repeat: bool, deadline: float):
@@ -36,6 +36,7 @@ class Future:
         self.method, self.repeat, self.deadline = method, repeat, deadline
         self.payload: Any = payload  # what the engine sends; None once the call is done
         self.is_sent = False
+        self.connection: int | None = None  # the only one to send it over; once it is done, the one that it was
         self.started = time.monotonic()
         self._client = client
         self._gate = threading.Lock()  # held until done
@@ -76,6 +77,7 @@ class Future:
     def settle(self, reply: Reply | None, error: Exception | None) -> None:
         """Makes the outcome known; for the client, once, under its lock."""
         self._reply, self._error = reply, error
+        self.connection = self._client.connections
         self.payload = None
         self._is_done = True
         self._gate.release()
@@ -129,10 +131,16 @@ class Calls:
                 raise Closed(f"the connection to {self.peer} is closed")
             if self.refusal:
                 raise self.refusal
+            if not self.can_carry(future):
+                raise Disconnected(f"{self.peer} was lost before {future.method}")
             if not self.has_room():
                 return False
             self.inflight[future.number] = future
             return True
+
+    def can_carry(self, future: Future) -> bool:
+        """Whether the connection that a call has to be sent over is still there; any other call may wait for one."""
+        return future.connection is None or (self.connected and future.connection == self.connections)
 
     def is_decided(self) -> bool:
         """Whether there is a connection, or will never be one."""
@@ -219,7 +227,7 @@ class Calls:
         """
         with self.lock:
             self.connected = False
-            lost = [future for future in self.inflight.values() if future.is_sent]
+            lost = [future for future in self.inflight.values() if future.is_sent or future.connection is not None]
         for future in lost:
             future.is_sent = False
         return [future for future in lost if future.repeat], [future for future in lost if not future.repeat]

@@ -1,6 +1,5 @@
 """The client of a server: calls and their futures, room for them, deadlines, and what is told of long waits."""
 
-import functools
 import itertools
 import math
 import time
@@ -18,7 +17,9 @@ _BRIEF_S = 0.2  # shorter waits are not worth telling the supervisor about
 class Prepared:
     """A call that is made again and again; its caller writes to the arrays of `data` between one and the next.
 
-    After a call that failed nobody knows what is still on its way: then prepare another one.
+    All go over one connection. After it was lost the next one raises `Disconnected`, since whoever is there by then
+    need not know of those before. After a call that failed nobody knows what is still on its way: then prepare
+    another one.
     """
 
     def __init__(self, ask: Callable[[float], Any], data: Any):
@@ -72,7 +73,20 @@ class Client:
     def prepare(self, method: str, data: Any, meta: dict[str, Any] | None = None) -> Prepared:
         """A call to be made again and again, with other contents of the arrays in its data."""
         make_payload, data = self._encoder.prepare(method, data, meta)
-        return Prepared(functools.partial(self._ask, method, make_payload), data)
+        connection: int | None = None  # any, for the first call
+
+        def ask(timeout_s: float) -> Any:
+            nonlocal connection
+            number = next(self._numbers)
+            future = Future(self, number, method, make_payload(number), repeat=False, deadline=math.inf)
+            future.connection = connection
+            if not (self._inline and self._inline.exchange(future, timeout_s)):
+                self._start(future)
+            result = future.result(timeout_s)
+            connection = future.connection
+            return result
+
+        return Prepared(ask, data)
 
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         """Blocks until there is a connection; returns whether there is one, and raises why there will never be one."""
@@ -121,13 +135,6 @@ class Client:
         if time.monotonic() < future.deadline:
             raise error
         self._calls.finish(future.number, error)
-
-    def _ask(self, method: str, make_payload: Callable[[int], Any], timeout_s: float) -> Any:
-        number = next(self._numbers)
-        future = Future(self, number, method, make_payload(number), repeat=False, deadline=math.inf)
-        if not (self._inline and self._inline.exchange(future, timeout_s)):
-            self._start(future)
-        return future.result(timeout_s)
 
     def _start(self, future: Future) -> Future:
         while not self._calls.enter(future):

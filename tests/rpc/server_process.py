@@ -1,5 +1,6 @@
 """A server in a process of its own, which tests kill: `python server_process.py ADDR TRANSPORT KEY_FILE`."""
 
+import itertools
 import os
 import sys
 import threading
@@ -17,6 +18,8 @@ if __name__ == "__main__":
     server = rpc.make_server(addr, "server", transport=transport, key_file=key_file or None)
     server.bind("pid", lambda data: os.getpid())
     server.bind("block", block)
+    calls = itertools.count(1)
+    server.bind("count", lambda data: next(calls))
     with server:
         print("ready", flush=True)
         sys.stdin.read()

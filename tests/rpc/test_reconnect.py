@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.errors import Disconnected
-from tests.rpc.links import WAIT_S
+from tests.rpc.links import WAIT_S, wait_until
 
 pytestmark = pytest.mark.distributed
 
@@ -68,6 +68,32 @@ def test_a_prepared_call_fails_at_once_when_the_server_dies(link, spawn):
     assert errors == ["server was lost during block"]
     process = spawn()
     assert client.prepare("pid", {"x": np.zeros(3)}).ask(WAIT_S) == process.pid
+
+
+def test_a_prepared_call_is_not_made_to_another_server_than_before(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    prepared = client.prepare("count", {"x": np.zeros(3)})
+    assert [prepared.ask(WAIT_S) for _ in range(2)] == [1, 2]
+    end(process)
+    process = spawn()
+    if link.threaded:
+        wait_until(lambda: client.connections > 1 and client.connected)  # so that nothing is in the way of the call
+    with pytest.raises(Disconnected):
+        prepared.ask(WAIT_S)
+    assert client.prepare("count", {"x": np.zeros(3)}).ask(WAIT_S) == 1, "the call before did not get there"
+
+
+def test_a_prepared_call_does_not_wait_for_another_server(link, spawn):
+    process = spawn()
+    client = link.make_client()
+    prepared = client.prepare("count", {"x": np.zeros(3)})
+    assert prepared.ask(WAIT_S) == 1
+    end(process)
+    if link.threaded:
+        wait_until(lambda: not client.connected)
+    with pytest.raises(Disconnected):
+        prepared.ask(WAIT_S)
 
 
 def test_a_repeatable_call_survives_the_death_of_the_server(link, spawn):

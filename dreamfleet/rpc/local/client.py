@@ -192,7 +192,8 @@ class InlineLocalEngine:
         calls = self._calls
         with self._turn_lock:
             connection = self._link.connection
-            if not connection or not calls.connected or calls.inflight or timeout_s <= READ_S:
+            is_free = calls.connected and not calls.inflight and calls.can_carry(future)
+            if not connection or not is_free or timeout_s <= READ_S:
                 return False
             answers, lost = [], None
             try:

@@ -108,6 +108,7 @@ class PortalClientEngine:
 
     def _on_lost(self) -> None:
         with self._send_lock:
+            self._socket.sendq.clear()  # what went in after the library noticed the loss would go to the next server
             _, lost = self._calls.note_lost()
         self._calls.fail_lost(lost)
 

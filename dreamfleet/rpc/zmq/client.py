@@ -48,8 +48,10 @@ class ZmqClientEngine:
             if self._calls.is_closed:
                 return
             self._outbox.append(future)
-            is_stuck = self._calls.connected and not self._send_calls()
-            must_read = sockets.has_message(self._socket)
+            # A loss that is not known here yet may have been followed by a connection to somebody else.
+            must_read = sockets.has_message(self._monitor)
+            is_stuck = self._calls.connected and not must_read and not self._send_calls()
+            must_read |= sockets.has_message(self._socket)
         if is_stuck or must_read:
             self._wakeup.set()
 
@@ -76,7 +78,8 @@ class ZmqClientEngine:
         """Handles what has happened; returns whether there may be more to do."""
         events, messages = [], []
         with self._socket_lock:
-            is_stuck = self._send_waiting()
+            # Not before a loss is known: what waits may be for nobody else.
+            is_stuck = not sockets.has_message(self._monitor) and self._send_waiting()
             while sockets.has_message(self._monitor):
                 events.append(sockets.read_event(self._monitor)[0])
             while sockets.has_message(self._socket):
