@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -24,3 +26,9 @@ def failing_role():
     """For tests in which one does."""
     yield
     lifecycle.reset()
+
+
+# Processes inherit which signals are ignored, as by a shell's background job or nohup; those under test are to heed them.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL if _number == signal.SIGHUP else signal.default_int_handler)
