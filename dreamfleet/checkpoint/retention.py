@@ -1,6 +1,7 @@
 """The names in a checkpoint directory, and which checkpoints stay in it."""
 
 import logging
+import math
 import re
 import shutil
 from pathlib import Path
@@ -37,8 +38,7 @@ def list_names(root: Path) -> list[str]:
 
 def last_number(root: Path) -> int:
     """The highest number that a checkpoint, or anything left of one, has."""
-    names = (path.name.removeprefix(DRAFT).removeprefix(_TRASH) for path in root.iterdir())
-    return max((parse_name(name)[0] for name in names if _NAME.fullmatch(name)), default=0)
+    return max(map(_number, root.iterdir()), default=0)
 
 
 def prune(root: Path, keep: int) -> None:
@@ -54,10 +54,10 @@ def prune(root: Path, keep: int) -> None:
             discard(root / name)
 
 
-def sweep(root: Path) -> None:
-    """Removes what runs that died left: drafts, and checkpoints whose removal was not finished."""
+def sweep(root: Path, before: float = math.inf) -> None:
+    """Removes what processes that died left below a number: drafts, and checkpoints whose removal was not finished."""
     for path in root.iterdir():
-        if path.name.startswith((DRAFT, _TRASH)):
+        if path.name.startswith((DRAFT, _TRASH)) and _number(path) < before:
             discard(path)
 
 
@@ -70,6 +70,12 @@ def discard(path: Path) -> None:
         pass
     except OSError as error:
         log.warning("cannot remove %s: %s; it will be tried again at the next start", path, error)
+
+
+def _number(path: Path) -> int:
+    """The number in the name of a checkpoint, or of what is left of one; 0 for anything else."""
+    name = path.name.removeprefix(DRAFT).removeprefix(_TRASH)
+    return parse_name(name)[0] if _NAME.fullmatch(name) else 0
 
 
 def _open_intact(path: Path) -> Checkpoint | None:

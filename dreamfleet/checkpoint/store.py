@@ -50,7 +50,9 @@ class Checkpoints:
         if is_elsewhere and not Draft(self._root, name, self._keep).path.is_dir():
             draft = Draft(self._root, name if step is None else retention.make_name(step, number), self._keep)
             with files.writing(self._root):
-                draft.path.mkdir(0o755, parents=True)
+                self._root.mkdir(0o755, parents=True, exist_ok=True)
+                retention.sweep(self._root, number)  # one checkpoint is saved at a time: those before are over
+                draft.path.mkdir(0o755)
             draft.write(part, tree)
             draft.commit({})
         else:

@@ -276,3 +276,11 @@ def test_others_cannot_write(tmp_path):
         os.umask(before)
     for path in (checkpoint.path, *checkpoint.path.iterdir()):
         assert not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH), path
+
+
+def test_a_role_elsewhere_removes_what_a_kill_left_of_its_earlier_parts(tmp_path):
+    for name in (".draft-step-000000000100-0001", ".trash-step-000000000100-0002", ".draft-step-000000000100-0004"):
+        (tmp_path / "ckpt" / name).mkdir(parents=True)
+    Checkpoints(tmp_path).add_part("step-000000000200-0003", "logger", {"episodes": 1}, is_elsewhere=True)
+    left = sorted(path.name for path in (tmp_path / "ckpt").iterdir())
+    assert left == [".draft-step-000000000100-0004", "step-000000000200-0003"], "nothing of a later one is touched"
