@@ -102,10 +102,11 @@ def measure_page(root: Path, seconds: float, metrics: int, rows: int) -> list[di
             add_lines(root, names, rows + second)
             page.wait_for_timeout(1000)
             watch.look()
+        share = watch.share()
         browser.close()
     return [
         case("first view after the server is up", "s", first_s, "lower"),
-        case(f"server, {LIVE_RUNS} runs x {metrics} metrics at 1 Hz", "% of a core", 100 * watch.share(), "lower"),
+        case(f"server, {LIVE_RUNS} runs x {metrics} metrics at 1 Hz", "% of a core", 100 * share, "lower"),
         case("memory of the server at first", "MB", watch.server[0], "lower"),
         case("growth of the server", "MB", watch.growth(watch.server), "lower"),
         case("growth of the page (JavaScript heap)", "MB", watch.growth(watch.page_mb), "lower"),
