@@ -28,7 +28,7 @@ def failing_role():
     lifecycle.reset()
 
 
-# Processes inherit which signals are ignored, as by a shell's background job or nohup; those under test are to heed them.
+# Processes inherit which signals are ignored, as by a shell's background job or nohup; those under test heed them.
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL if _number == signal.SIGHUP else signal.default_int_handler)
