@@ -3,7 +3,6 @@
 import os
 import threading
 
-import psutil
 import pytest
 
 from dreamfleet import lifecycle
@@ -31,14 +30,14 @@ class HangsOnce(CountingEnv):
 
 
 def test_a_hung_environment_is_killed_rebuilt_and_counted(tmp_path):
-    args = make_args(tmp_path, steps=0, train_ratio=0.0, env_timeout=TIMEOUT_S)
+    args = make_args(tmp_path, steps=0, train_ratio=0.0, env_timeout=TIMEOUT_S, agent_process=False)
     with running_fleet(args, make_env=HangsOnce) as fleet:
         role = fleet.wait_role("env1", lambda role: role["hangs"] == 1 and role["state"] == "running")
         assert role["restarts"] == 1
         assert "environment 1: step has taken" in role["exit"]
         others = fleet.status()["roles"]
         assert all(others[name]["hangs"] == 0 for name in ("env0", "env2", "agent", "replay", "logger"))
-        psutil.Process(fleet.status()["roles"]["agent"]["pid"]).terminate()  # with which the run is complete
+        lifecycle.request_stop()  # of the agent, which is a thread here, and with it of the run
         fleet.join()
     log = (tmp_path / "logs" / "env1.log").read_text()
     assert "in step" in log and "test_hanging_environments.py" in log, "the stack shows where it hung"
