@@ -203,6 +203,23 @@ def test_environments_join_from_elsewhere_with_the_key(start, tmp_path):
     assert not list((tmp_path / "elsewhere").glob("**/run.key"))
 
 
+def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(start, tmp_path):
+    logdir = tmp_path / "run"
+    addresses = {role: f"localhost:{free_port()}" for role in ("actor", "logger")}
+    words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
+    main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", 5000, "--logdir", logdir)
+    eventually((logdir / "run.key").exists, "the key of the run")
+    join = ["--addr-actor", addresses["actor"], "--addr-logger", addresses["logger"], "--key", logdir / "run.key"]
+    worker = ["role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "elsewhere"]
+    first = start(*worker)
+    eventually(lambda: (logdir / "replay" / "counts").exists() and read_inserts(logdir) > 50, "steps of the worker")
+    first.kill()
+    first.wait()
+    again = start(*worker)
+    assert finish(main) and main.returncode == 0, read_output(main) + read_output(again)
+    assert finish(again) and again.returncode == 0, read_output(again)
+
+
 def test_replay_and_logger_join_from_elsewhere(start, tmp_path):
     logdir = tmp_path / "run"
     addresses = {role: f"localhost:{free_port()}" for role in ("actor", "replay", "logger")}

@@ -23,7 +23,7 @@ from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
-from dreamfleet.roles.hello import own_run_id
+from dreamfleet.roles.hello import own_id, own_run_id
 from dreamfleet.roles.logger import parallel_logger
 from dreamfleet.roles.replay.role import parallel_replay
 
@@ -77,14 +77,25 @@ def run_parallel(make: Factories, options: RoleOptions) -> Outcome:
 
 def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args) -> None:
     """Runs all environments of a fleet whose other roles are elsewhere, until it is stopped."""
-    options = dataclasses.replace(read_args(args), owner=uuid.uuid4().hex)
-    outcome = join_fleet(env_specs(make_env_train, make_env_eval, options), "envs", options)
+    with owned_directory(read_args(args), "envs") as (options, directory):
+        outcome = join_fleet(env_specs(make_env_train, make_env_eval, options), directory, options)
     if outcome.stop_reason == "SIGINT":
         raise KeyboardInterrupt
 
 
-def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> Outcome:
-    """Runs roles of a fleet whose other roles are elsewhere; their logs and status go below `joined/NAME`."""
+@contextlib.contextmanager
+def owned_directory(options: RoleOptions, name: str) -> Iterator[tuple[RoleOptions, Path]]:
+    """Where the logs and the status of roles go that join a fleet, `joined/NAME`, for one process at a time.
+
+    The options get the owner's name that is kept there, so that after a restart they count as the same worker.
+    """
+    directory = Path(options.logdir) / "joined" / name
+    with lock_logdir(directory):
+        yield dataclasses.replace(options, owner=own_id(directory / "owner")), directory
+
+
+def join_fleet(specs: list[RoleSpec], directory: Path, options: RoleOptions) -> Outcome:
+    """Runs roles of a fleet whose other roles are elsewhere."""
     figures = RoleFigures()
 
     def find_progress(status: dict) -> Progress | None:
@@ -92,12 +103,7 @@ def join_fleet(specs: list[RoleSpec], name: str, options: RoleOptions) -> Outcom
 
     # The one that hears that the run is complete speaks for all.
     specs = [dataclasses.replace(spec, ends_run=True) for spec in specs]
-    return run_fleet(specs, options, joined_directory(options, name), find_progress=find_progress)
-
-
-def joined_directory(options: RoleOptions, name: str) -> Path:
-    """Where the logs and the status of roles go that join a fleet."""
-    return Path(options.logdir) / "joined" / name
+    return run_fleet(specs, options, directory, find_progress=find_progress)
 
 
 def run_fleet(

@@ -1,6 +1,5 @@
 """A run from its options: what the commands `train` and `role` call."""
 
-import uuid
 from collections.abc import Callable
 
 from dreamfleet.envs.registry import task_section
@@ -42,16 +41,16 @@ def _run(options: Options, task: Callable | None, agent: Callable | None) -> Out
 
 def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = False) -> Outcome:
     """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
-    from dreamfleet.launch.combined import join_fleet, joined_directory
+    from dreamfleet.launch.combined import join_fleet, owned_directory
 
-    roles = _role_options(options, owner=uuid.uuid4().hex)
-    name = f"env{index}" if kind == "env" else kind
-    if kind in ("env", "envs"):
-        from dreamfleet.launch.preflight import check_joined
+    name = f"{kind}{index}" if kind == "env" or index else kind
+    with owned_directory(_role_options(options), name) as (roles, directory):
+        if kind in ("env", "envs"):
+            from dreamfleet.launch.preflight import check_joined
 
-        if reason := check_joined(options, joined_directory(roles, name)):
-            return Outcome(STOPPED, reason)
-    return join_fleet(_role_specs(kind, options, roles, index, is_eval), name, roles)
+            if reason := check_joined(options, directory):
+                return Outcome(STOPPED, reason)
+        return join_fleet(_role_specs(kind, options, roles, index, is_eval), directory, roles)
 
 
 def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_eval: bool) -> list[RoleSpec]:

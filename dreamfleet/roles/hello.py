@@ -134,7 +134,11 @@ def run_file(logdir: str | Path) -> Path:
 
 def own_run_id(logdir: str | Path) -> str:
     """The id of the run in a log directory, which is made for a new one."""
-    path = run_file(logdir)
+    return own_id(run_file(logdir))
+
+
+def own_id(path: Path) -> str:
+    """The id in a file, which is made where there is none: it stays the same after a restart."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
