@@ -75,5 +75,5 @@ def test_notebook(tmp_path):
     *_, plot, metrics, state = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     assert any("image/png" in output.get("data", {}) for output in plot)
     assert "train/reward" in metrics[0]["data"]["text/plain"]
-    assert state[0]["data"]["text/plain"] == "'done'"
+    assert state[0]["data"]["text/plain"] == "'complete'"
     assert len(read_jsonl(tmp_path / "scores.jsonl")) > 5

@@ -11,6 +11,7 @@ import pytest
 import embodied
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.errors import ConfigError
 from dreamfleet.launch.combined import env_specs, logger_spec, replay_spec, resolved_addresses
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.options import read_args
@@ -94,7 +95,7 @@ def test_failed_restore_does_not_leave_the_actor_waiting(tmp_path):
     args = read_args(make_args(tmp_path, from_checkpoint=str(tmp_path / "other")))
     with resolved_addresses(args) as args:
         try:
-            with pytest.raises(ValueError, match="not my parameters"):
+            with pytest.raises(ConfigError, match=r"run.from_checkpoint=.*ValueError: these are not my parameters"):
                 parallel_agent(Unloadable, args)
         finally:
             lifecycle.reset()

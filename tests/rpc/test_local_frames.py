@@ -205,13 +205,20 @@ def test_a_peer_that_stays_silent_keeps_nobody_waiting(tmp_path):
 def test_a_server_of_another_wire_format_fails_the_calls(threaded, caplog):
     with listening() as (addr, listener), rpc.make_client(addr, "client", peer="replay", threaded=threaded) as client:
         futures = [client.call("sample", repeat=True), client.call("sample")]
-        answers = threading.Thread(target=lambda: listener.accept()[0].sendall(OTHER_GREETING))
+        accepted = []  # kept: the end of a connection may overtake what was sent before it
+
+        def greet():
+            accepted.append(listener.accept()[0])
+            accepted[0].sendall(OTHER_GREETING)
+
+        answers = threading.Thread(target=greet)
         answers.start()
         versions = rf"speaks wire format 777, this side speaks wire format {wire.VERSION}: install the same version"
         for future in futures:
             with pytest.raises(BadRequest, match=versions):
                 future.result(WAIT_S)
         answers.join(WAIT_S)
+        accepted[0].close()
     assert "wire format 777" in caplog.text
 
 
