@@ -172,7 +172,10 @@ def running_fleet(args: elements.Config, *parts, factories: tuple = (), **option
         for process in left if fleet.thread.is_alive() else []:
             process.kill()
         fleet.thread.join(DEADLINE_S)
-    assert not [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+    left = [
+        p.as_dict(["pid", "ppid", "status", "cmdline"]) for p in psutil.Process().children(True) if p.pid not in before
+    ]
+    assert not left, f"processes are left: {left}"
 
 
 def count_rebuilds(logdir: Path) -> int:

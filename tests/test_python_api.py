@@ -111,7 +111,7 @@ def test_errors_of_the_run_name_the_line_of_the_script(start, tmp_path):
     process.wait(DEADLINE_S)
     output = (tmp_path / "output").read_text()
     assert process.returncode == 1
-    assert re.search(r"dreamfleet.errors.RunFailed: \w+ failed: ValueError: lost the way", output)
+    assert re.search(r"dreamfleet.errors.RunRefused: preflight: .* ValueError: lost the way", output)
     assert f'File "{tmp_path}/walk.py", line 23, in step' in output
 
 
