@@ -172,9 +172,10 @@ def running_fleet(args: elements.Config, *parts, factories: tuple = (), **option
         for process in left if fleet.thread.is_alive() else []:
             process.kill()
         fleet.thread.join(DEADLINE_S)
-    left = [
-        p.as_dict(["pid", "ppid", "status", "cmdline"]) for p in psutil.Process().children(True) if p.pid not in before
-    ]
+    # Not those of what was there before, such as a browser of other tests that starts and ends processes as it likes.
+    processes = psutil.Process().children(recursive=True)
+    new = [p for p in processes if not before & {p.pid, *(parent.pid for parent in p.parents())}]
+    left = [p.as_dict(["pid", "ppid", "status", "cmdline"]) for p in new]
     assert not left, f"processes are left: {left}"
 
 

@@ -53,7 +53,8 @@ def pids(fleet: RunningFleet) -> dict[str, int]:
 
 @pytest.mark.distributed
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("transport", ["auto", "zmq", "portal"])
+# Portal is slow, and its buffers are still growing after as few messages as the small variant has.
+@pytest.mark.parametrize("transport", ["auto", "zmq", pytest.param("portal", marks=pytest.mark.chaos)])
 def test_wrong_messages_with_the_right_key(transport, share, tmp_path):
     place = "ipc:{auto}" if transport == "auto" else "localhost:{auto}"
     addresses = {f"{port}_addr": rpc.resolve_addr(place, transport) for port in PORTS}

@@ -67,8 +67,8 @@ def test_ports_of_a_fleet(kind, share, tmp_path):
         grown = {role: memory_of(fleet, role) - before[role] for role in roles}
         print(f"{kind}: {3 * share * (RAW_CASES + FRAME_CASES):.0f} cases, memory grew by {grown}")
         assert all(growth < MEMORY_BYTES for growth in grown.values()), grown
-        roles_now = fleet.status()["roles"]
-        assert all(role["restarts"] == 0 and role["state"] == "running" for role in roles_now.values()), roles_now
+        for name in fleet.status()["roles"]:
+            assert fleet.wait_role(name, lambda role: role["state"] == "running")["restarts"] == 0, fleet.status()
         fleet.kill_to_end("env0")
     assert count_rebuilds(tmp_path / "run") == 0, "an environment got an action that was not its own"
 

@@ -141,6 +141,7 @@ function drawLogs() {
   const search = h("input", { type: "search", placeholder: "Search in the log", "aria-label": "search log", id: "log-search" });
   choice.value = roles.includes("agent") ? "agent" : roles[0];
   const load = async () => {
+    if (!choice.value) return;  // no role is known yet
     const { roles: logs, lines } = await ask("log", { run: state.run[0], role: choice.value, search: search.value });
     text.textContent = lines.join("\n") || (logs.includes(choice.value) ? "Nothing found." : "There is no log of this role.");
     text.scrollTop = text.scrollHeight;

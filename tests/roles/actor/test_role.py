@@ -1,5 +1,7 @@
 """The policy behind the server: who gets actions and who is refused."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -22,17 +24,21 @@ class FewSlots:
         return {"action": self._counts[slots].copy()}, {}
 
 
+NOBODY = types.SimpleNamespace(peer="nobody", session="")  # to whom nothing is sent
+
+
 @pytest.fixture
 def actor(tmp_path):
     """Expects two environments."""
     options = read_args(make_args(tmp_path, envs=2, eval_envs=0, envs_per_worker=1))
-    yield Actor(FewSlots(), None, None, options, send_delay_s=0.0)  # pyright: ignore
+    yield Actor(FewSlots(), NOBODY, NOBODY, options, send_delay_s=0.0)  # pyright: ignore
     lifecycle.reset()
 
 
 def make_request(env_id: int) -> ActRequest:
     flags = {key: np.zeros(1, bool) for key in ("is_first", "is_last", "is_terminal")}
-    return ActRequest([env_id], False, True, {**flags, "reward": np.zeros(1, np.float32)})
+    obs = {**flags, "reward": np.zeros(1, np.float32)}
+    return ActRequest([env_id], False, True, obs, {key: (value.dtype, ()) for key, value in obs.items()})
 
 
 def test_environments_that_are_too_many_are_refused_and_the_others_go_on(actor):
