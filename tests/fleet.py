@@ -20,7 +20,7 @@ from dreamfleet.replay import Store, consecutive_batches
 from dreamfleet.roles.replay.counts import CountsFile
 from dreamfleet.testing import CountingAgent, CountingEnv
 
-DEADLINE_S = 600.0  # against hangs: what is awaited takes seconds, but a busy machine may take minutes for it
+DEADLINE_S = 900.0  # against hangs: what is awaited takes seconds, but a busy machine may take minutes for it
 
 
 def make_args(logdir: Path, **options) -> elements.Config:

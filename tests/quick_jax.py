@@ -5,11 +5,9 @@ import tempfile
 from pathlib import Path
 
 
-def set_up(devices: int = 1) -> None:
+def set_up() -> None:
     """Sets the environment of this process, and of those that it starts."""
     flags = "--xla_backend_optimization_level=0"
-    if devices > 1:
-        flags = f"--xla_force_host_platform_device_count={devices} {flags}"
     if flags not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -44,6 +44,7 @@ def started(*words: object, **how) -> Iterator[subprocess.Popen]:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         assert process.stdout
+        print(process.stdout.read())  # for a test that failed
         process.stdout.close()
 
 

@@ -1,6 +1,7 @@
 """The page beside a real fleet: it is there from the start to the end of the run, and nobody reloads it."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -27,12 +28,33 @@ def kill_role(logdir, name: str) -> None:
         psutil.Process(pid).kill()
 
 
-def test_a_run_from_its_start_to_its_end(tmp_path, dashboard, page):
+GATED_ENV = """
+import os, time
+from dreamfleet.envs.dummy import Dummy
+
+def make():
+    while os.path.exists(os.environ["GATE"]):
+        time.sleep(0.01)
+    return Dummy("image")
+"""
+
+
+@pytest.fixture
+def gate(tmp_path_factory, monkeypatch):
+    """The module `gated` for processes started in the test; its environments cannot be built while this file exists."""
+    directory = tmp_path_factory.mktemp("modules")
+    (directory / "gated.py").write_text(GATED_ENV)
+    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
+    monkeypatch.setenv("GATE", str(directory / "closed"))
+    return directory / "closed"
+
+
+def test_a_run_from_its_start_to_its_end(tmp_path, dashboard, page, gate):
     page.goto(dashboard)
     expect(page.get_by_text("No runs yet")).to_be_visible()
     page.evaluate("window.wasLoadedOnce = true")
     logdir = tmp_path / "first"
-    options = ("--preset", "debug", "--task", "dummy_image", "--steps", "1e7", "--replay.capacity", "2000")
+    options = ("--preset", "debug", "--task", "gated:make", "--steps", "1e7", "--replay.capacity", "2000")
     with started("train", *options, "--logdir", logdir) as run:
         # It appears by itself, and its score grows.
         expect(page.get_by_role("heading", name="first")).to_be_visible()
@@ -48,8 +70,10 @@ def test_a_run_from_its_start_to_its_end(tmp_path, dashboard, page):
         page.get_by_role("button", name="Fleet").click()
         env = page.locator(".picture .node[data-role=env0]")
         expect(env).to_have_class("node running")
+        gate.touch()
         kill_role(logdir, "env0")
         expect(env).to_have_class("node restarting")
+        gate.unlink()
         expect(env).to_have_class("node running")
         row = page.locator("#roles tr[data-role=env0]")
         expect(row.locator("td").nth(2)).to_have_text("1")
