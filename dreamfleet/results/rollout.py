@@ -10,7 +10,7 @@ from dreamfleet.agent.contract import Agent, Batch
 from dreamfleet.envs import EnvGroup
 from dreamfleet.metrics import Episode, EpisodeTracker
 from dreamfleet.roles.actor.carries import make_carries
-from dreamfleet.roles.actor.transitions import make_transition
+from dreamfleet.roles.transitions import make_transition
 
 
 class Rollout:

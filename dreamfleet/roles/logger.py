@@ -21,7 +21,7 @@ from dreamfleet.roles.hello import Reception, is_elsewhere, make_hello
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, SaveRequest
-from dreamfleet.roles.rows import read_rows
+from dreamfleet.roles.transitions import read_rows
 from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.logger")

@@ -13,8 +13,8 @@ from dreamfleet.rpc.client import Client, Prepared
 from dreamfleet.rpc.engine import Greeting, ServerEngine
 from dreamfleet.rpc.keys import make_key
 from dreamfleet.rpc.messages import Reply
-from dreamfleet.rpc.requests import Requests
 from dreamfleet.rpc.server import Server
+from dreamfleet.rpc.wire import ServerWire
 
 __all__ = [
     "Client",
@@ -57,14 +57,14 @@ def make_server(
             from dreamfleet.rpc.portal.server import PortalServerEngine
 
             return PortalServerEngine(server, parsed, protocol=protocol, **limits, **access)
-        requests = Requests(server, protocol=protocol, **limits)
+        wire = ServerWire(server, protocol=protocol, **limits)
         if engine == "local":
             from dreamfleet.rpc.local.server import LocalServerEngine
 
-            return LocalServerEngine(server, parsed, requests)
+            return LocalServerEngine(server, parsed, wire)
         from dreamfleet.rpc.zmq.server import ZmqServerEngine
 
-        return ZmqServerEngine(server, parsed, requests, **access)
+        return ZmqServerEngine(server, parsed, wire, **access)
 
     return Server(parsed.text, name, make_engine)
 

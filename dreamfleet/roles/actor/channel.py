@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
 from dreamfleet.errors import Closed
-from dreamfleet.roles.actor.transitions import join_rows
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL
+from dreamfleet.roles.transitions import join_rows
 from dreamfleet.roles.wiring import Caller
 
 FULL_ROWS = 256  # a message with as many rows does not wait for more

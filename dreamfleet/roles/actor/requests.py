@@ -9,9 +9,9 @@ import numpy as np
 
 from dreamfleet.agent.contract import Batch
 from dreamfleet.errors import BadRequest
-from dreamfleet.roles.actor.transitions import join_rows
 from dreamfleet.roles.hello import check_spaces
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LOG_PREFIX, RESET, ActSession
+from dreamfleet.roles.transitions import join_rows
 
 FLAGS = ("is_first", "is_last", "is_terminal")
 MOST_SPECS = 4096  # that are remembered

@@ -18,10 +18,10 @@ from dreamfleet.roles.actor.carries import make_carries
 from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
-from dreamfleet.roles.actor.transitions import make_transition
 from dreamfleet.roles.hello import Reception, check_spaces, describe_spaces, make_hello, owner_of, stored_counts
 from dreamfleet.roles.periodic import RoleReports
 from dreamfleet.roles.protocol import Hello
+from dreamfleet.roles.transitions import make_transition
 from dreamfleet.roles.wiring import Caller, connect, serve, unless_failed
 
 log = logging.getLogger("dreamfleet.actor")

@@ -8,7 +8,7 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
 from dreamfleet.errors import Closed, DreamfleetError
 from dreamfleet.options import RoleOptions
-from dreamfleet.roles.actor import transitions
+from dreamfleet.roles import transitions
 from dreamfleet.roles.actor.channel import Channel
 from dreamfleet.roles.protocol import ADD_BATCH, ENV_ID, IS_EVAL, TRAN, BatchMark, LogPosition, ReplayCounts
 from dreamfleet.roles.wiring import Caller

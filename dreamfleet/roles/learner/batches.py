@@ -34,7 +34,7 @@ def remote_batches(
     `updates` is where the learner stands when it starts: replay counts its samples from there.
     """
     resolver = Resolver()
-    requests = Requests(replay, mode, prefetch, wait_s)
+    requests = BatchRequests(replay, mode, prefetch, wait_s)
 
     def fetch() -> Batch | None:
         while not is_over():
@@ -62,7 +62,7 @@ def remote_batches(
         yield batch
 
 
-class Requests:
+class BatchRequests:
     """Requests for batches under way, answered in order."""
 
     def __init__(self, replay: Caller, mode: str, prefetch: int, wait_s: float):

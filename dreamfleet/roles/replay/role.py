@@ -19,7 +19,7 @@ from dreamfleet.roles.protocol import BatchMark, Hello, ReplayCounts, SampleInfo
 from dreamfleet.roles.replay.batches import BatchStreams, SentBatches
 from dreamfleet.roles.replay.buffer import Buffer, EnvRows
 from dreamfleet.roles.replay.counts import Counts, CountsFile, make_note, read_note
-from dreamfleet.roles.rows import read_rows
+from dreamfleet.roles.transitions import read_rows
 from dreamfleet.roles.wiring import Handler, has_own_peers, load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")

@@ -15,7 +15,7 @@ from dreamfleet.rpc import addresses, codec
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
 from dreamfleet.rpc.local.connection import Connection, make_socket
 from dreamfleet.rpc.messages import Answer, Request
-from dreamfleet.rpc.requests import ENGINE_LIMIT, SEND_QUEUE, Requests
+from dreamfleet.rpc.wire import ENGINE_LIMIT, SEND_QUEUE, ServerWire
 
 if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server
@@ -27,8 +27,8 @@ _MODE = 0o600  # of the socket's file: for this user alone
 class LocalServerEngine:
     """Serves on a unix socket, which only processes that may open its file can reach."""
 
-    def __init__(self, server: "Server", addr: Address, requests: Requests):
-        self._server, self._path, self._requests = server, addr.path, requests
+    def __init__(self, server: "Server", addr: Address, wire: ServerWire):
+        self._server, self._path, self._wire = server, addr.path, wire
         self._wakeup = Wakeup()
         self._thread: threading.Thread | None = None
         self._all_answered = threading.Event()  # workers have ended, so connections may be closed
@@ -54,17 +54,17 @@ class LocalServerEngine:
         self._thread = start_io_thread(server.name, server.log, lambda: server.is_closed, self._step, self._end)
 
     def open(self, request: Request) -> tuple[Any, dict[str, Any]]:
-        return self._requests.open(request)
+        return self._wire.open(request)
 
     def deliver(self, answers: list[Answer]) -> None:
-        is_stuck, requests = False, self._requests
+        is_stuck, wire = False, self._wire
         for request, answer in answers:
             connection: Connection = request.origin[0]
-            self._send(connection, requests.encode(request, answer))
+            self._send(connection, wire.encode(request, answer))
             is_stuck |= connection.unsent > 0
-        with requests.lock:
-            is_stuck |= requests.pending >= requests.max_pending
-            requests.pending -= len(answers)
+        with wire.lock:
+            is_stuck |= wire.pending >= wire.max_pending
+            wire.pending -= len(answers)
         if is_stuck:
             self.wake()
 
@@ -72,7 +72,7 @@ class LocalServerEngine:
         self._wakeup.set()
 
     def stats(self) -> dict[str, float]:
-        return {"pending": self._requests.pending, "clients": len(self._connections)}
+        return {"pending": self._wire.pending, "clients": len(self._connections)}
 
     def close(self) -> None:
         if self._thread:
@@ -83,14 +83,14 @@ class LocalServerEngine:
 
     def _send(self, connection: Connection, frames: list[codec.Buffer]) -> None:
         if connection.unsent > SEND_QUEUE:
-            self._requests.drop_reply(is_stuck=True)
+            self._wire.drop_reply(is_stuck=True)
             return
         try:
             connection.send(frames)
-            with self._requests.lock:
+            with self._wire.lock:
                 self._server.counters.bytes_out += sum(map(len, frames))
         except OSError:
-            self._requests.drop_reply(is_stuck=False)
+            self._wire.drop_reply(is_stuck=False)
 
     def _step(self) -> None:
         for fd, events in self._wait(self._server.next_deadline()):
@@ -148,11 +148,11 @@ class LocalServerEngine:
         self._received += [(connection, frames) for frames in messages]
 
     def _accept_received(self) -> None:
-        requests = self._requests
-        while self._received and requests.pending < requests.max_pending:
-            with requests.lock:
-                requests.pending += 1
-            requests.accept(*self._received.popleft())
+        wire = self._wire
+        while self._received and wire.pending < wire.max_pending:
+            with wire.lock:
+                wire.pending += 1
+            wire.accept(*self._received.popleft())
 
     def _drop(self, connection: Connection) -> None:
         self._epoll.unregister(connection.fd)

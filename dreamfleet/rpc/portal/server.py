@@ -21,7 +21,7 @@ from dreamfleet.rpc.messages import Answer, Failure, Reply, Request, refuse_vers
 from dreamfleet.rpc.portal import data as portal_data
 from dreamfleet.rpc.portal import guard
 from dreamfleet.rpc.portal.guard import portal
-from dreamfleet.rpc.requests import ENGINE_LIMIT
+from dreamfleet.rpc.wire import ENGINE_LIMIT
 
 if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server

@@ -12,7 +12,7 @@ from dreamfleet.rpc.addresses import cannot_listen
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Answer, Request
-from dreamfleet.rpc.requests import ENGINE_LIMIT, SEND_QUEUE, Requests
+from dreamfleet.rpc.wire import ENGINE_LIMIT, SEND_QUEUE, ServerWire
 from dreamfleet.rpc.zmq import sockets
 from dreamfleet.rpc.zmq.gatekeeper import Gatekeeper
 
@@ -31,12 +31,12 @@ class ZmqServerEngine:
         self,
         server: "Server",
         addr: Address,
-        requests: Requests,
+        wire: ServerWire,
         *,
         key_file: str | Path | None,
         max_connections: int,
     ):
-        self._server, self._requests, self._max_connections = server, requests, max_connections
+        self._server, self._wire, self._max_connections = server, wire, max_connections
         self._endpoint = sockets.make_endpoint(addr, is_server=True)
         self._key = load_key(key_file, addr.text)
         self._wakeup = Wakeup()
@@ -60,18 +60,18 @@ class ZmqServerEngine:
         self._thread = start_io_thread(self._server.name, self._server.log, self._is_over, self._step, self._end)
 
     def open(self, request: Request) -> tuple[Any, dict[str, Any]]:
-        return self._requests.open(request)
+        return self._wire.open(request)
 
     def deliver(self, answers: list[Answer]) -> None:
-        requests = self._requests
-        messages = [[request.origin[0], *requests.encode(request, answer)] for request, answer in answers]
-        with requests.lock:
+        wire = self._wire
+        messages = [[request.origin[0], *wire.encode(request, answer)] for request, answer in answers]
+        with wire.lock:
             if self._socket is None:
                 return
             for message in messages:
                 self._send(self._socket, message)
-            must_read = sockets.has_message(self._socket) or requests.pending >= requests.max_pending
-            requests.pending -= len(messages)
+            must_read = sockets.has_message(self._socket) or wire.pending >= wire.max_pending
+            wire.pending -= len(messages)
         if must_read:
             self.wake()
 
@@ -80,7 +80,7 @@ class ZmqServerEngine:
 
     def stats(self) -> dict[str, float]:
         clients, self._clients = self._clients, set()
-        return {"pending": self._requests.pending, "clients": len(clients)}
+        return {"pending": self._wire.pending, "clients": len(clients)}
 
     def close(self) -> None:
         if self._thread:
@@ -93,7 +93,7 @@ class ZmqServerEngine:
         socket = sockets.make_socket(self._context, zmq.ROUTER, is_ipv6=self._endpoint.startswith("tcp://["))
         socket.router_mandatory = True
         socket.sndhwm, socket.rcvhwm = SEND_QUEUE, _RECEIVE_QUEUE
-        socket.maxmsgsize = max(self._requests.max_bytes, ENGINE_LIMIT)
+        socket.maxmsgsize = max(self._wire.max_bytes, ENGINE_LIMIT)
         socket.curve_server = True
         socket.curve_secretkey = self._key.secret
         socket.zap_domain = b"dreamfleet"
@@ -106,7 +106,7 @@ class ZmqServerEngine:
             sockets.send(socket, message)
             self._server.counters.bytes_out += sum(map(len, message))
         except zmq.ZMQError as error:  # the client is gone, or has stopped to read its answers
-            self._requests.drop_reply(is_stuck=error.errno == zmq.EAGAIN)
+            self._wire.drop_reply(is_stuck=error.errno == zmq.EAGAIN)
 
     def _is_over(self) -> bool:
         return self._server.is_closed or self._context.closed
@@ -115,15 +115,15 @@ class ZmqServerEngine:
         messages = self._receive()
         for identity, *frames in messages:
             self._clients.add(identity.bytes)
-            self._requests.accept(identity.bytes, frames)
+            self._wire.accept(identity.bytes, frames)
         self._server.flush()
         if not messages:
-            poll = self._poll if self._requests.pending < self._requests.max_pending else self._poll_full
+            poll = self._poll if self._wire.pending < self._wire.max_pending else self._poll_full
             sockets.wait(poll, self._wakeup, self._server.next_deadline())
 
     def _end(self) -> None:
         self._all_answered.wait()
-        with self._requests.lock:
+        with self._wire.lock:
             self._socket = None
         self._reading.close(_LINGER_MS)
         self._context.term()
@@ -131,9 +131,9 @@ class ZmqServerEngine:
 
     def _receive(self) -> list[list[zmq.Frame]]:
         messages = []
-        with self._requests.lock:
-            room = min(_BURST, self._requests.max_pending - self._requests.pending)
+        with self._wire.lock:
+            room = min(_BURST, self._wire.max_pending - self._wire.pending)
             while len(messages) < room and sockets.has_message(self._reading):
                 messages.append(sockets.receive(self._reading))
-            self._requests.pending += len(messages)
+            self._wire.pending += len(messages)
         return messages

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dreamfleet.roles.actor import transitions
+from dreamfleet.roles import transitions
 
 
 def make_transition(env_ids=(5, 3, 9)) -> dict:
