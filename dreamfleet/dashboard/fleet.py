@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dreamfleet.base.waits import find
 from dreamfleet.metrics.bottlenecks import MATTERS, describe_wait, find_bottleneck, rank_wait
 
 if TYPE_CHECKING:
@@ -17,16 +18,8 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _BIRTH = re.compile(r"--- (\S+ \S+) (\S+) incarnation (\d+) pid (\d+) ---")
 _TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\)")
 
-# What a role waits for, and the edge of the picture that it is: (pattern, role that waits) -> (from, to).
-_EDGES = [
-    (re.compile(r"actor[.:].*"), ("actor", "env")),
-    (re.compile(r"replay: room for .*|replay\.add_batch"), ("replay", "actor")),
-    (re.compile(r"replay\.sample_batch.*|replay: an? \w+ batch"), ("replay", "learner")),
-    (re.compile(r"replay\.update"), ("replay", "learner")),
-    (re.compile(r"learner: ratio allows no insert"), ("learner", "replay")),
-    (re.compile(r"environments: ratio allows no sample"), ("actor", "replay")),
-    (re.compile(r"logger[.:].*"), ("logger", "agent")),
-]
+# The edge of the picture for waits that are declared for any peer: who is waited for, and who waits.
+_PEER_EDGES = {"actor": ("actor", "env"), "logger": ("logger", "agent")}
 
 # The metric that tells how quick a role is, and in what.
 _RATES = {
@@ -70,7 +63,8 @@ def find_edges(roles: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     edges: dict[tuple[str, str], dict[str, Any]] = {}
     for name, role in roles.items():
         for wait in role["waits"]:
-            ends = next((ends for pattern, ends in _EDGES if pattern.fullmatch(wait["what"])), None)
+            kind, names = find(wait["what"])
+            ends = kind.edge or _PEER_EDGES.get(names.get("peer", ""))
             if ends and (ends not in edges or _waited_s(wait) > _waited_s(edges[ends])):
                 edges[ends] = {**wait, "for": ends[0], "who": ends[1], "role": name}
     long = [edge for edge in edges.values() if edge["share"] >= MATTERS]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy import count_nonzero, isfinite, ndarray
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 from dreamfleet.base.arrays import Batch
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.contract import Env, can_hold, check_spaces, reset_action, take_step
@@ -60,7 +61,7 @@ class EnvGroup:
         self._ids = list(env_ids)
         self._members = self._build_members()
         self._limit.end()
-        self._steps = [f"{member}: step" for member in self._members]
+        self._steps = [waits.ENV_STEP(env_id=member.env_id) for member in self._members]
         self._failures = [0] * len(self._members)  # since the last episode that was finished
         self._unfinished = np.ones(len(self._ids), bool)  # not an episode yet
         self._has_progressed = False
@@ -159,7 +160,7 @@ class EnvGroup:
         return members
 
     def _build(self, env_id: int) -> Env:
-        self._limit.begin(f"environment {env_id}: construction")
+        self._limit.begin(waits.ENV_CONSTRUCTION(env_id=env_id))
         given = {"rebuild": self.rebuilds} if self._takes_rebuild else {}
         env = as_env(self._make_env(env_id, **given))
         check_spaces(env)

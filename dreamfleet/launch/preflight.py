@@ -11,6 +11,7 @@ from pathlib import Path
 import cloudpickle
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 from dreamfleet.base.tracebacks import own_frames, summarize
 from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.checker import check_quickly
@@ -79,12 +80,12 @@ def _try(options: Options, task: Callable | None, steps: int) -> tuple[CheckRepo
     errors: list[str] = []
     frames = ""
     for attempt in range(ATTEMPTS):
-        limit.begin("environment 0: construction")
+        limit.begin(waits.ENV_CONSTRUCTION(env_id=0))
         report = check_quickly(
             lambda _, number=attempt: make_run_env(options, 0, task, rebuild=number),
             steps,
             MOST_S,
-            on_step=lambda: limit.begin("environment 0: step"),
+            on_step=lambda: limit.begin(waits.ENV_STEP(env_id=0)),
         )
         errors += _errors(report)
         if report.raised:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 from dreamfleet.metrics.values import Summary, without_signals
 
 log = logging.getLogger("dreamfleet.metrics")
@@ -46,7 +47,7 @@ class Tracker:
 
     def wait(self) -> None:
         """Ends the connection after everything that was handed over, if the service takes it in time."""
-        with lifecycle.waiting(f"{self._name}: last metrics"):
+        with lifecycle.waiting(waits.LAST_METRICS(tracker=self._name)):
             try:
                 self._queue.put(None, timeout=self._close_s)
                 self._thread.join(self._close_s)

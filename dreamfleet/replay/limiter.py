@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 
 
 class Limiter:
@@ -67,12 +68,12 @@ class Limiter:
 
     def wait_insert(self, timeout_s: float | None = None) -> bool:
         """Blocks until an insert is allowed; returns whether it is."""
-        what = "learner: end of the run" if self._is_complete() else "learner: ratio allows no insert"
+        what = waits.END_OF_RUN(peer="learner") if self._is_complete() else waits.RATIO_INSERT()
         return self.wait_for(self.may_insert, what, timeout_s)
 
     def wait_sample(self, count: int, timeout_s: float | None = None) -> bool:
         """Blocks until a sample of `count` is allowed; returns whether it is."""
-        return self.wait_for(lambda: self.may_sample(count), "environments: ratio allows no sample", timeout_s)
+        return self.wait_for(lambda: self.may_sample(count), waits.RATIO_SAMPLE(), timeout_s)
 
     def wait_for(self, is_allowed: Callable[[], bool], what: str, timeout_s: float | None = None) -> bool:
         """Blocks until `is_allowed`, looked at after each insert and sample; False after the timeout or a close."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 from dreamfleet.errors import NoSpace, ReplayError
 from dreamfleet.replay.disk import DiskFiles
 from dreamfleet.replay.ram import RamFiles
@@ -57,7 +58,7 @@ class SegmentPool:
         """The next segment to write to; when all slots are taken, the oldest is evicted for it."""
         prepared = self._prepared or self._prepare()
         self._prepared = None  # after a failure the next call tries again
-        with lifecycle.waiting(f"{self._files.place}: space for steps"):
+        with lifecycle.waiting(waits.SEGMENT(place=self._files.place)):
             try:
                 segment = prepared.result()
             except OSError as error:

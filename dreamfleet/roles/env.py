@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
+from dreamfleet.base import waits
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import (
     AgentError,
@@ -155,7 +156,7 @@ class EnvWorker:
         self._lost += 1
         self._lost_in_a_row += 1
         if self._lost_in_a_row > 1:
-            with lifecycle.waiting("actor: answers without errors"):
+            with lifecycle.waiting(waits.ACTOR_RECOVERY()):
                 lifecycle.wait_stop(min(RETRY_S * 2.0 ** min(self._lost_in_a_row, 60), RETRY_MAX_S))
 
     def stats(self) -> dict[str, float]:

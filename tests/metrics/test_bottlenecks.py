@@ -52,7 +52,6 @@ def test_phase(progress, status, phase):
         ("agent", "replay: room for transitions", "acting paused 50% of the last 2.0 s by replay"),
         ("agent", "replay.sample_batch_train", "learner waiting for a batch (50% of the last 2.0 s)"),
         ("agent", "replay: room for add_batch", "acting paused 50% of the last 2.0 s by replay"),
-        ("agent", "learner: restored agent", "loading checkpoint (50% of the last 2.0 s)"),
         ("agent", "learner: restoring the agent", "loading checkpoint (50% of the last 2.0 s)"),
         ("agent", "actor: start", "starting policy server (50% of the last 2.0 s)"),
         ("agent", "device: update", "training (50% of the last 2.0 s)"),
@@ -61,6 +60,7 @@ def test_phase(progress, status, phase):
         ("env3", "environment 3: construction", "creating env 3 (50% of the last 2.0 s)"),
         ("agent", "replay: connection", "agent connecting to replay (50% of the last 2.0 s)"),
         ("replay", "disk: no space in /data", "replay paused: disk full (50% of the last 2.0 s)"),
+        ("agent", "the {moon} of another version", "agent waiting for the {moon} of another version (50% of the last"),
     ],
 )
 def test_wait(role, what, shown):

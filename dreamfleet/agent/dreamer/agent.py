@@ -29,6 +29,7 @@ from dreamfleet.agent.dreamer.names import (
     replace_leaves,
 )
 from dreamfleet.agent.dreamer.spaces import NOT_OBSERVED, action_fields
+from dreamfleet.base import waits
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import AgentOptions
 
@@ -103,7 +104,7 @@ class Dreamer:
         return jax.device_put(learning.initial_carry(self._model, batch_size), self._placement.batch)
 
     def train(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict, dict]:
-        with lifecycle.waiting("device: update"):  # which includes its compilation
+        with lifecycle.waiting(waits.TRAIN_STEP()):  # which includes its compilation
             self._model, self._learning, carry, replay, metrics = self._update(
                 self._model, self._learning, carry, self._inputs(data)
             )
@@ -114,7 +115,7 @@ class Dreamer:
         return self.init_train(batch_size)
 
     def report(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict[str, np.ndarray]]:
-        with lifecycle.waiting("device: report"):
+        with lifecycle.waiting(waits.REPORT()):
             carry, metrics = self._report(self._model, self._learning, carry, self._inputs(data))
             return carry, jax.device_get(metrics)
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from dreamfleet import lifecycle, rpc
+from dreamfleet.base import waits
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.replay import Batch
 from dreamfleet.replay.references import Reader, reader_place
@@ -55,7 +56,7 @@ def remote_batches(
     if updates is not None:
         requests.send(resolver.place, updates=updates)
     while True:
-        with lifecycle.waiting(f"replay: a {mode} batch"):
+        with lifecycle.waiting(waits.BATCH(mode=mode)):
             batch = fetch()
         if batch is None:
             return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent, SeededAgent
+from dreamfleet.base import waits
 from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
 from dreamfleet.errors import CheckpointError, ConfigError, DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate, write_progress
@@ -43,7 +44,7 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
         logger = connect(options, "logger", "learner", me="learner", max_inflight=8)
         learner = Learner(agent, replay, logger, options)
         learner.restore()
-    with lifecycle.waiting("actor: start"):
+    with lifecycle.waiting(waits.ACTOR_START()):
         barrier.wait()
     for batch in learner.batches():
         learner.train(batch)

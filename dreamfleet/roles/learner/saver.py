@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 from dreamfleet.checkpoint import Checkpoints, Draft
 from dreamfleet.errors import CheckpointError, DreamfleetError, NotSaved
 from dreamfleet.roles import protocol
@@ -62,7 +63,7 @@ class CheckpointSaver:
         """Writes the last checkpoint, if need be in several attempts; raises NotSaved if all of them fail."""
         self.wait()
         attempts = [(0.0, self._patience_s), *((pause_s, LAST_PATIENCE_S) for pause_s in self._retries_s)]
-        with lifecycle.waiting("checkpoint: writing"):
+        with lifecycle.waiting(waits.CHECKPOINT()):
             for pause_s, patience_s in attempts:
                 threading.Event().wait(pause_s)
                 with self._telling():
@@ -79,7 +80,7 @@ class CheckpointSaver:
     def wait(self) -> None:
         """Blocks until nothing is being written."""
         if self._thread:
-            with lifecycle.waiting("checkpoint: writing"):
+            with lifecycle.waiting(waits.CHECKPOINT()):
                 self._thread.join()
 
     def _write_in_background(self, agent_state: Any, manifest: dict, known: ReplayCounts) -> None:
@@ -123,7 +124,7 @@ class CheckpointSaver:
         """The answer of a peer that has added its part; a stop makes the wait short."""
         if future is None:
             return None
-        with self._without(part), lifecycle.waiting(f"checkpoint: part of the {part}"):
+        with self._without(part), lifecycle.waiting(waits.CHECKPOINT_PART(part=part)):
             woken = threading.Event()
             future.add_done_callback(lambda _: woken.set())
             with lifecycle.on_stop(woken.set):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamfleet import lifecycle, rpc
+from dreamfleet.base import waits
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest, Closed, NoSpace
 from dreamfleet.options import Args, RoleOptions, read_args
@@ -227,7 +228,7 @@ class ReplayRole:
                 return
             except NoSpace as error:
                 log.warning("disk full, waiting for space: %s", error)
-                with lifecycle.waiting(f"disk: {error}"):
+                with lifecycle.waiting(waits.NO_SPACE(reason=error)):
                     if lifecycle.wait_stop(self._space_every_s):
                         raise Closed("the replay stops; the batch was not taken") from error
 
@@ -239,4 +240,5 @@ class ReplayRole:
         if mode == "train":
             return self.limiter.wait_sample(self._batch_size, timeout_s)
         buffer = self._by_mode[mode]
-        return self.limiter.wait_for(lambda: len(buffer) >= self._batch_size, f"environments: {mode} data", timeout_s)
+        what = waits.ENV_DATA(mode=mode)
+        return self.limiter.wait_for(lambda: len(buffer) >= self._batch_size, what, timeout_s)
