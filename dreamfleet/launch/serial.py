@@ -95,6 +95,8 @@ class Leg:
             while limiter.may_sample(self._options.batch_size) and (batch := next(batches, None)):
                 learner.train(batch)
                 learner.run_periodic()
+                if self._options.train_ratio <= 0:  # no limit: both sides take turns
+                    break
             if limiter.may_insert():
                 for worker in self._workers:
                     worker.step()

@@ -3,6 +3,7 @@
 import pytest
 
 from dreamfleet.launch.serial import run_serial
+from dreamfleet.metrics.progress import read_progress
 from dreamfleet.options import read_args
 from dreamfleet.testing import CountingAgent
 from tests.fleet import make_args, make_factories, read_inserts, running_fleet
@@ -48,7 +49,16 @@ def test_evaluation_goes_on_beside_the_last_steps(tmp_path):
     assert STEPS <= read_inserts(tmp_path) < STEPS + 8
 
 
-def test_a_serial_run_exceeds_its_steps_by_one_batch_at_most(tmp_path):
-    args = make_quick(tmp_path, train_ratio=8.0)
+@pytest.mark.parametrize("train_ratio", [0.0, 8.0])
+def test_a_serial_run_exceeds_its_steps_by_one_batch_at_most(tmp_path, train_ratio):
+    args = make_quick(tmp_path, train_ratio=train_ratio)
     run_serial(make_factories(args), read_args(args))
     assert STEPS <= read_inserts(tmp_path) < STEPS + 16
+
+
+def test_a_serial_run_without_a_ratio_acts_and_learns_in_turns(tmp_path):
+    args = make_quick(tmp_path)
+    run_serial(make_factories(args), read_args(args))
+    turns = -(-read_inserts(tmp_path) // args.envs)
+    progress = read_progress(tmp_path)
+    assert progress and 0 < progress.updates <= turns
