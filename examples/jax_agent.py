@@ -26,9 +26,15 @@ class DQN:
 
     def __init__(self, obs_space: dict, act_space: dict, options: AgentOptions):
         self.num_actions = int(act_space["action"].high)
-        self.rng = np.random.default_rng(options.seed)  # used by the policy thread only
+        self.seed = options.seed
+        self.seed_policy(0)
         params = init_network(jax.random.key(options.seed), obs_space["vector"].shape[0], self.num_actions)
         self.state = {"params": params, "target": params, "opt": optimiser.init(params)}
+
+    # Optional: other exploration in every life of the agent process.
+
+    def seed_policy(self, number: int) -> None:
+        self.rng = np.random.default_rng([self.seed, number])  # used by the policy thread only
 
     # A feed-forward agent has no recurrent state to carry from step to step.
 

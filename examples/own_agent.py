@@ -22,7 +22,14 @@ class TableAgent:
     def __init__(self, obs_space: dict, act_space: dict, options: AgentOptions):
         assert obs_space["vector"].shape == LIMITS.shape, "the cells are made for CartPole"
         self.values = np.zeros((*CELLS, int(act_space["action"].high)))
-        self.rng = np.random.default_rng(options.seed)
+        self.seed = options.seed
+        self.seed_policy(0)
+
+    # Optional. Called once the agent is loaded, with another number in every life of the agent process: without it,
+    # exploration would repeat its first random numbers after each restart.
+
+    def seed_policy(self, number: int) -> None:
+        self.rng = np.random.default_rng([self.seed, number])
 
     # What is remembered from step to step: nothing here. A recurrent agent returns arrays with a row for each sequence.
 

@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 
 import elements
+import numpy as np
 import psutil
 import pytest
 
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
+from dreamfleet.replay.archive import Archive
 from tests.fleet import DEADLINE_S, eventually, read_inserts
 
 pytestmark = pytest.mark.distributed
@@ -151,6 +153,19 @@ def test_serial_run(start, tmp_path):
     output = finish(process)
     assert process.returncode == 0, output
     assert Checkpoints(tmp_path).latest() is not None
+
+
+def test_a_resumed_run_explores_anew(start, tmp_path):
+    for steps in (200, 400):
+        process = start(
+            "train", *SMALL, "--run.mode", "serial", "--run.envs", 1, "--steps", steps, "--logdir", tmp_path
+        )
+        output = finish(process)
+        assert process.returncode == 0, output
+    archive = Archive(tmp_path)
+    (actions,) = (archive.read(*trajectory)["action"] for trajectory in archive.trajectories())
+    assert len(actions) >= 400
+    assert not np.array_equal(actions[:100], actions[200:300])
 
 
 def test_failing_environment_ends_with_its_traceback(start, tmp_path):
