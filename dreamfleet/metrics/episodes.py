@@ -9,6 +9,7 @@ import numpy as np
 from dreamfleet.base.arrays import Batch
 from dreamfleet.metrics.video_recorder import VideoRecorder
 
+QUIET_S = 1.0  # with environments at work, somebody's rows come within this time
 MOST_STATS, STAT_LENGTH = 300, 160  # `log/` keys, and characters of one: loggers take a thousand names of 200
 
 
@@ -28,7 +29,7 @@ class EpisodeTracker:
     """Follows the episodes of all environments, a whole batch at a time.
 
     An episode counts only if its first row was seen. One that starts anew before its end, or whose environment is
-    silent for longer than `timeout_s`, is dropped and counted in `abandoned`. Of the first training and the first
+    silent for longer than `timeout_s` while others are not, is dropped and counted in `abandoned`. Of the first training and the first
     evaluation environment that have images, one episode is recorded every `video_every_s`.
     """
 
@@ -42,7 +43,8 @@ class EpisodeTracker:
         self.abandoned = 0
         self._timeout_s = timeout_s
         self._clock = clock
-        self._next_sweep = clock() + timeout_s
+        self._last = clock()  # that any row came
+        self._next_sweep = self._last + timeout_s
         self._recorders = {is_eval: VideoRecorder(video_every_s, max_frames) for is_eval in (False, True)}
         self._slots: dict[int, int] = {}  # env_id -> index into the arrays below and those of every column
         self._free: list[int] = []
@@ -54,6 +56,9 @@ class EpisodeTracker:
     def add(self, batch: Mapping[str, np.ndarray]) -> list[Episode]:
         """Takes in rows with `envid, is_eval, reward, is_first, is_last` and returns the episodes that they end."""
         now = self._clock()
+        if now - self._last > QUIET_S:  # all of them waited, such as for a policy that compiles: nobody was silent
+            self._seen += now - self._last
+        self._last = now
         if now >= self._next_sweep:
             self._sweep(now)
         rows = {key: np.asarray(batch[key]) for key in ("envid", "is_eval", "is_first", "is_last", "reward")}

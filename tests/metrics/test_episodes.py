@@ -116,13 +116,24 @@ def test_silent_environments_are_dropped_and_their_place_is_used_again():
     clock = Clock()
     tracker = EpisodeTracker(60, clock=clock)
     tracker.add(make_batch((0, 1, "f"), (1, 1, "f")))
-    clock.now = 50.0
-    tracker.add(make_batch((1, 1, "")))
-    clock.now = 100.0
+    for clock.now in range(1, 100):
+        tracker.add(make_batch((1, 1, "")))
     tracker.add(make_batch((1, 1, ""), (2, 8, "f")))
     assert tracker.abandoned == 1
     episodes = tracker.add(make_batch((0, 1, "l"), (1, 1, "l"), (2, 8, "l")))
-    assert summarize(episodes) == [(1, False, 4, 4), (2, False, 16, 2)]
+    assert summarize(episodes) == [(1, False, 102, 102), (2, False, 16, 2)]
+
+
+def test_nobody_is_silent_while_all_wait():
+    clock = Clock()
+    tracker = EpisodeTracker(60, clock=clock)
+    tracker.add(make_batch((0, 1, "f"), (1, 1, "f")))
+    clock.now = 300.0  # a policy that compiles
+    tracker.add(make_batch((1, 1, "")))
+    clock.now = 301.0
+    episodes = tracker.add(make_batch((0, 1, "l"), (1, 1, "l")))
+    assert summarize(episodes) == [(0, False, 2, 2), (1, False, 3, 3)]
+    assert tracker.abandoned == 0
 
 
 def test_many_environments():

@@ -149,7 +149,8 @@ class Actor:
             is_kept = age_s < self._options.episode_timeout or (holder and holder.owner == self._owner)
             if holder and holder.owner != theirs.owner and is_kept:
                 who = f"environment {env_id} is stepped on {holder.host}, which asked {age_s:.0f} s ago"
-                raise BadRequest(f"{who}: give this worker other numbers (--index), or stop the other one")
+                remedy = "give this worker other numbers (--index), or stop the other one"
+                raise BadRequest(f"{who}: {remedy}, which frees them after {self._options.episode_timeout:g} s")
 
     def dismiss(self, timeout_s: float) -> None:
         """Answers every request with the end of the run, until workers that others started have heard it."""
