@@ -1,6 +1,5 @@
 """The command line: what is printed, and the exit codes."""
 
-import os
 import re
 import socket
 import subprocess
@@ -22,8 +21,7 @@ from tests.fleet import DEADLINE_S
 def surroundings(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    # Set first, so that what a command sets is undone too.
-    monkeypatch.setenv("DREAMFLEET_KEY_FILE", "")
+    monkeypatch.delenv("DREAMFLEET_KEY_FILE", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -254,7 +252,7 @@ def test_role_joins_with_addresses_and_key(launched, logdir, tmp_path):
     assert (kind, kwargs) == ("env", {"index": 3, "is_eval": True})
     assert (config.run.actor_addr, config.run.logger_addr) == ("far:5000", "far:5002")
     assert (config.task, config.batch_size, config.logdir) == ("dummy_image", 2, logdir)
-    assert os.environ["DREAMFLEET_KEY_FILE"] == str(tmp_path / "run.key")
+    assert config.run.key_file == str(tmp_path / "run.key")
 
 
 @pytest.mark.parametrize("host", ["[::1]", "[fe80::1%lo]"])
@@ -271,10 +269,17 @@ def test_role_on_tcp_needs_a_key(refusal, free_addr):
     assert f"run.key' is missing, but {free_addr} needs a key" in refusal("role", "replay", "--addr-replay", free_addr)
 
 
-def test_role_finds_the_key_in_its_logdir(launched, free_addr, tmp_path):
+@pytest.mark.parametrize("given", [["--logdir", "."], ["--key", "run.key"], ["--run.key_file", "run.key"]])
+def test_role_finds_the_key(given, launched, free_addr, logdir, tmp_path):
     (tmp_path / "run.key").write_text("secret")
-    assert main(["role", "replay", "--addr-replay", free_addr, "--logdir", str(tmp_path)]) == 0
-    assert os.environ["DREAMFLEET_KEY_FILE"] == str(tmp_path / "run.key")
+    assert main(["role", "replay", "--addr-replay", free_addr, "--logdir", logdir, *given]) == 0
+    assert launched[0][1].run.key_file == str(tmp_path / "run.key")
+
+
+@pytest.mark.parametrize("flag", ["--key", "--run.key_file"])
+def test_a_key_that_is_not_there_is_refused(flag, refusal, free_addr, tmp_path):
+    text = refusal("role", "replay", "--addr-replay", free_addr, flag, "no.key")
+    assert f"key='{tmp_path / 'no.key'}' is not a file; copy run.key" in text
 
 
 def test_role_on_unix_sockets_needs_no_key(launched, logdir):

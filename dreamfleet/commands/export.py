@@ -5,6 +5,7 @@ import contextlib
 import sys
 from pathlib import Path
 
+from dreamfleet.base.keys import without_logs
 from dreamfleet.commands.eval import add_run_arguments
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
             remedy = "implement export_policy(mode), see dreamfleet/agent/contract.py"
             raise ConfigError("agent", options.agent, "does not support export", remedy)
         env = make_eval_env(saved.options)(0)
-        obs_space = {name: space for name, space in env.obs_space.items() if not name.startswith("log/")}
+        obs_space = without_logs(env.obs_space)
         act_space = dict(env.act_space)
         env.close()
         program = agent.export_policy("eval")

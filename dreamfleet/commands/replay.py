@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from dreamfleet.base.logdir import TRAIN_REPLAY
 from dreamfleet.errors import ConfigError
 
 FLAGS = ("capacity",)
@@ -87,7 +88,7 @@ def _import(args: argparse.Namespace) -> int:
 
     *sources, target = (path.expanduser() for path in args.paths)
     files = list(find_episodes(sources))
-    directory = target if (target / "state").is_file() else target / "replay" / "train"
+    directory = target if (target / "state").is_file() else target / TRAIN_REPLAY
     present = Archive(directory).steps if (directory / "state").is_file() else 0
     with Store(1, args.capacity, directory=directory, least=present + count_steps(files)) as store:
         episodes, steps = import_episodes(files, store)

@@ -5,27 +5,27 @@ import dataclasses
 import os
 from pathlib import Path
 
+from dreamfleet.base.logdir import KEY_FILE, KEY_VARIABLE
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
-from dreamfleet.options import Options, check_options, load_options, role_options
-from dreamfleet.options.addresses import ROLES, is_tcp
+from dreamfleet.options import SERVERS, Options, check_options, key_file, load_options, role_options
+from dreamfleet.options.addresses import is_tcp
 
-FLAGS = (*(f"addr-{role}" for role in ROLES), "key", "index", "eval", "preset")
-KEY_VARIABLE = "DREAMFLEET_KEY_FILE"
+FLAGS = (*(f"addr-{role}" for role in SERVERS), "key", "index", "eval", "preset")
 
 # The addresses that each kind of role needs, and those of them that it listens on itself.
 NEEDS = {"env": ("actor", "logger"), "envs": ("actor", "logger"), "replay": ("replay",), "logger": ("logger",)}
 LISTENS = {"env": (), "envs": (), "replay": ("replay",), "logger": ("logger",)}
 
-EXAMPLES = """\
+EXAMPLES = f"""\
 examples:
-  dreamfleet role envs --addr-actor trainer:5000 --addr-logger trainer:5002 --key run.key \\
+  dreamfleet role envs --addr-actor trainer:5000 --addr-logger trainer:5002 --key {KEY_FILE} \\
       --logdir ~/logdir/joined --task gym_CartPole-v1 --envs 8
-  dreamfleet role replay --addr-replay 0.0.0.0:5001 --key run.key --logdir ~/logdir/joined
+  dreamfleet role replay --addr-replay 0.0.0.0:5001 --key {KEY_FILE} --logdir ~/logdir/joined
 
 Options are set as in `dreamfleet train` and should match those of the run (LOGDIR/config.yaml there).
-The key is LOGDIR/run.key of the run."""
+The key is LOGDIR/{KEY_FILE} of the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     parser.add_argument("kind", choices=tuple(NEEDS), metavar="KIND", help=f"role to start: {', '.join(NEEDS)}")
-    for role in ROLES:
+    for role in SERVERS:
         needed = ", ".join(kind for kind in NEEDS if role in NEEDS[kind])
         parser.add_argument(f"--addr-{role}", metavar="ADDRESS", help=f"address of the {role} (required for {needed})")
     parser.add_argument("--key", metavar="FILE", help=f"key file of the run, required for TCP (or set {KEY_VARIABLE})")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     check_options(options, listens=LISTENS[args.kind])
     if args.kind in ("env", "envs"):
         check_modules(options, "task")
-    _set_key(args, options)
+    options = _with_key(options, args)
     from dreamfleet.launch.run import run_role
 
     return run_role(args.kind, options, index=args.index or 0, is_eval=args.eval).exit_code
@@ -69,7 +69,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 
 def _with_addresses(options: Options, args: argparse.Namespace) -> Options:
-    given = {f"{role}_addr": getattr(args, f"addr_{role}") for role in ROLES}
+    given = {f"{role}_addr": getattr(args, f"addr_{role}") for role in SERVERS}
     run = dataclasses.replace(options.run, **{key: addr for key, addr in given.items() if addr is not None})
     options = dataclasses.replace(options, run=run)
     for role in NEEDS[args.kind]:
@@ -80,15 +80,17 @@ def _with_addresses(options: Options, args: argparse.Namespace) -> Options:
     return options
 
 
-def _set_key(args: argparse.Namespace, options: Options) -> None:
-    """Sets the variable that the transport reads the key file from."""
-    given = args.key or os.environ.get(KEY_VARIABLE)
-    path = Path(given or f"{options.logdir}/run.key").expanduser().absolute()
-    tcp = [addr for role in NEEDS[args.kind] if is_tcp(addr := role_options(options).address(role))]
-    if path.is_file():
-        os.environ[KEY_VARIABLE] = str(path)
-    elif given:
-        raise ConfigError("key", str(path), "is not a file", "copy run.key from the log directory of the run, mode 600")
-    elif options.run.transport != "portal" and tcp:
-        reason = f"is missing, but {', '.join(tcp)} needs a key"
-        raise ConfigError("key", str(path), reason, "copy run.key from the log directory of the run and set --key FILE")
+def _with_key(options: Options, args: argparse.Namespace) -> Options:
+    """The options with the file that holds the run's key, where there is one or has to be one."""
+    given = args.key or options.run.key_file
+    roles = role_options(options, key_file=given)
+    path = key_file(roles)
+    if Path(path).is_file():
+        return dataclasses.replace(options, run=dataclasses.replace(options.run, key_file=path))
+    tcp = [addr for role in NEEDS[args.kind] if is_tcp(addr := roles.address(role))]
+    remedy = f"copy {KEY_FILE} from the log directory of the run"
+    if given or os.environ.get(KEY_VARIABLE):
+        raise ConfigError("key", path, "is not a file", f"{remedy}, mode 600")
+    if roles.transport != "portal" and tcp:
+        raise ConfigError("key", path, f"is missing, but {', '.join(tcp)} needs a key", f"{remedy} and set --key FILE")
+    return options

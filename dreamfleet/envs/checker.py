@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from dreamfleet.base.arrays import Batch
+from dreamfleet.base.keys import without_logs
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.contract import Env, check_spaces, take_step
@@ -195,7 +196,7 @@ def _digests(make_env: Callable, seed: int, steps: int, report: CheckReport) -> 
     env = as_env(make_env(seed), seed)
     try:
         return [
-            {k: hashlib.blake2b(v.tobytes()).digest() for k, v in obs.items() if not k.startswith("log/")}
+            {k: hashlib.blake2b(v.tobytes()).digest() for k, v in without_logs(obs).items()}
             for _, obs in _steps(env, steps)
         ]
     finally:

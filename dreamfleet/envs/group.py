@@ -11,6 +11,7 @@ from numpy import count_nonzero, isfinite, ndarray
 from dreamfleet import lifecycle
 from dreamfleet.base import waits
 from dreamfleet.base.arrays import Batch
+from dreamfleet.base.keys import is_logged
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.contract import Env, can_hold, check_spaces, reset_action, take_step
 from dreamfleet.envs.registry import takes
@@ -175,7 +176,7 @@ class EnvGroup:
     def _find_part(self, key: str, rows: int | slice) -> Part:
         buffer = self._obs[key]
         view = buffer[rows if isinstance(rows, slice) else slice(rows, rows + 1)]
-        must_be_finite = view.dtype.kind == "f" and not key.startswith("log/")  # what the agent gets to see
+        must_be_finite = view.dtype.kind == "f" and not is_logged(key)  # what the agent gets to see
         shape = view.shape if isinstance(rows, slice) else view.shape[1:]
         return Part(key, buffer, shape, buffer.dtype, view if must_be_finite else None, np.empty(view.shape, bool))
 

@@ -8,6 +8,8 @@ from typing import Any
 import elements
 import numpy as np
 
+from dreamfleet.base.keys import LOG_PREFIX
+
 log = logging.getLogger("dreamfleet.envs")
 
 
@@ -22,7 +24,7 @@ class InfoLogs:
         self._is_on = names is not None
         self._names = tuple(names or ())
         self._lead = lead
-        self.obs_space = {f"log/{name}": elements.Space(np.float32) for name in self._names}
+        self.obs_space = {f"{LOG_PREFIX}{name}": elements.Space(np.float32) for name in self._names}
 
     def read(self, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The `log/` entries of an observation."""
@@ -32,7 +34,7 @@ class InfoLogs:
         for name in found.keys() - set(self._names):
             _say_unlogged(name)
         missing = np.zeros(self._lead, np.float32)
-        return {f"log/{name}": found.get(name, missing) for name in self._names}
+        return {f"{LOG_PREFIX}{name}": found.get(name, missing) for name in self._names}
 
 
 def find_numbers(info: Mapping[str, Any], lead: tuple[int, ...] = ()) -> dict[str, np.ndarray]:

@@ -3,11 +3,12 @@
 import elements
 import numpy as np
 
+from dreamfleet.base.keys import LOG_PREFIX
 from dreamfleet.envs.contract import Act, Env, Obs, draw, reset_action
 from dreamfleet.envs.wrappers import Wrapper
 from dreamfleet.errors import ConfigError, EnvError
 
-FRAME = "log/frame"
+FRAME = f"{LOG_PREFIX}frame"
 
 
 class WithFrame(Wrapper):

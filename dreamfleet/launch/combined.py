@@ -20,7 +20,7 @@ from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options import Args, RoleOptions, key_file, read_args
+from dreamfleet.options import SERVERS, Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.hello import own_id, own_run_id
@@ -29,7 +29,6 @@ from dreamfleet.roles.replay.role import parallel_replay
 
 FindProgress = Callable[[dict], Progress | None]
 
-SERVERS = ("actor", "replay", "logger")
 LOGGER_GRACE_S = 30.0
 ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Large message and batch buffers are freed and allocated all the time: keep them mapped, or each costs its page faults.

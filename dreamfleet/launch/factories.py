@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import elements
@@ -10,6 +9,7 @@ import numpy as np
 
 from dreamfleet import lifecycle
 from dreamfleet.base.dimensions import BLOCK_ROWS
+from dreamfleet.base.keys import without_logs
 from dreamfleet.base.loader import load_option
 from dreamfleet.envs import Env, make_env
 from dreamfleet.launch.topology import derive_seed
@@ -51,7 +51,7 @@ def make_factories(options: Options, task: Callable | None = None, agent: Callab
 def make_run_agent(options: Options, task: Callable | None = None, agent: Callable | None = None) -> Any:
     """The agent that `agent` is or the options name, built for the spaces of the task."""
     env = make_run_env(options, 0, task)
-    obs_space = {k: v for k, v in env.obs_space.items() if not k.startswith("log/")}
+    obs_space = without_logs(env.obs_space)
     act_space = dict(env.act_space)
     env.close()
     make_agent = agent or load_agent_class(options.agent)
@@ -78,7 +78,7 @@ def make_run_replay(options: Options, mode: str) -> Store:
         length,
         replay.capacity if is_train else max(replay.capacity // 10 or EVAL_STEPS, 2 * length, least),
         least=least,
-        directory=replay_directory(options) / mode if replay.storage == "disk" else None,
+        directory=options.replay_directory / mode if replay.storage == "disk" else None,
         steps=options.run.steps,
         sampling=replay if is_train else None,
         online=replay.online and is_train,
@@ -94,19 +94,14 @@ def _least_capacity(options: Options, mode: str) -> int:
     return envs * (options.sequence_length + BLOCK_ROWS)
 
 
-def replay_directory(options: Options) -> Path:
-    """Where the steps are kept on disk, with a directory each for training and evaluation."""
-    return Path(options.replay.directory or f"{options.logdir}/replay").expanduser().absolute()
-
-
 def check_replay(options: Options, spaces: dict[str, elements.Space]) -> str:
     """What the replay will take, as far as the task's spaces tell; raises ConfigError if not even that fits."""
     schema = Schema(
         Column(key, np.dtype(space.dtype), tuple(space.shape))
-        for key, space in spaces.items()
-        if key != "reset" and not key.startswith("log/")
+        for key, space in without_logs(spaces).items()
+        if key != "reset"
     )
-    is_disk, directory = options.replay.storage == "disk", replay_directory(options) / "train"
+    is_disk, directory = options.replay.storage == "disk", options.replay_directory / "train"
     room, place = (disk_room(directory), str(directory)) if is_disk else (memory_room(), "memory")
     capacity = options.replay.capacity or max(
         choose_capacity(schema, options.run.steps, room), _least_capacity(options, "train")

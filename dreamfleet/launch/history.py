@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+from dreamfleet.base.logdir import COUNTS
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.errors import CheckpointError
 from dreamfleet.metrics.progress import read_progress
@@ -48,7 +49,7 @@ def describe_loss(logdir: str | Path) -> str:
 
 
 def _committed(logdir: str | Path) -> int:
-    path = Path(logdir) / "replay" / "counts"
+    path = Path(logdir) / COUNTS
     if not path.exists():
         return 0
     file = CountsFile(path)

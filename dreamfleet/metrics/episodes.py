@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from dreamfleet.base.arrays import Batch
+from dreamfleet.base.keys import is_logged
 from dreamfleet.metrics.video_recorder import VideoRecorder
 
 QUIET_S = 1.0  # with environments at work, somebody's rows come within this time
@@ -87,7 +88,7 @@ class EpisodeTracker:
         for key, values in rows.items():
             if values.ndim == 4:
                 images.append(key)
-            elif key == "reward" or key.startswith("log/"):
+            elif key == "reward" or is_logged(key):
                 self._column(key).add(slots, values)
         if images:
             self._record(rows, rows[min(images)], now)
@@ -211,7 +212,7 @@ def _double(array: np.ndarray) -> np.ndarray:
 
 def _is_stat(key: str, value: object, rows: int) -> bool:
     is_scalar = isinstance(value, np.ndarray) and value.shape == (rows,) and value.dtype.kind in "biuf"
-    return is_scalar and key.startswith("log/") and len(key) <= STAT_LENGTH
+    return is_scalar and is_logged(key) and len(key) <= STAT_LENGTH
 
 
 def _is_image(value: object, rows: int) -> bool:

@@ -11,7 +11,7 @@ from dreamfleet.options.load import change_options, load_options
 from dreamfleet.options.logger import LoggerOptions
 from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.options.root import AgentOptions, Options, RoleOptions, agent_options, role_options
-from dreamfleet.options.run import RunOptions
+from dreamfleet.options.run import SERVERS, RunOptions
 from dreamfleet.options.saved import (
     check_resume,
     format_options,
@@ -21,6 +21,7 @@ from dreamfleet.options.saved import (
 )
 
 __all__ = [
+    "SERVERS",
     "AgentOptions",
     "Args",
     "DreamerOptions",

@@ -7,23 +7,20 @@ from pathlib import Path
 
 from dreamfleet.base.addresses import Address, is_ipc, join_host
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.run import RunOptions
-
-ROLES = ("actor", "replay", "logger")
+from dreamfleet.options.run import SERVERS, RunOptions
 
 
 def check_addresses(run: RunOptions, listens: Iterable[str]) -> None:
     """Raises ConfigError for a malformed address, one given twice, or one of the roles in `listens` that is taken."""
     seen: dict[str, str] = {}
-    addresses = {"actor": run.actor_addr, "replay": run.replay_addr, "logger": run.logger_addr}
-    for role, addr in addresses.items():
-        key = f"run.{role}_addr"
+    for role in SERVERS:
+        key, addr = f"run.{role}_addr", run.address(role)
         _check_form(key, addr, run.transport)
         if addr in seen and "{auto}" not in addr:
             raise ConfigError(key, addr, f"is also {seen[addr]}", "give each role an address of its own")
         seen[addr] = key
     for role in listens:
-        _check_free(f"run.{role}_addr", addresses[role])
+        _check_free(f"run.{role}_addr", run.address(role))
 
 
 def is_tcp(addr: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamfleet.base.hints import nearest
+from dreamfleet.base.logdir import KEY_FILE, KEY_VARIABLE
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.env import EnvOptions
 from dreamfleet.options.fields import build, find_fields
@@ -64,5 +65,5 @@ def check_lengths(options: RoleOptions) -> RoleOptions:
 
 def key_file(options: RoleOptions) -> str:
     """Where the run's key is: `key_file`, else DREAMFLEET_KEY_FILE, else `run.key` in the log directory."""
-    given = options.key_file or os.environ.get("DREAMFLEET_KEY_FILE")
-    return str(Path(given or f"{options.logdir}/run.key").expanduser().absolute())
+    given = options.key_file or os.environ.get(KEY_VARIABLE)
+    return str(Path(given or Path(options.logdir) / KEY_FILE).expanduser().absolute())

@@ -92,8 +92,7 @@ def _check_roles(options: Options) -> None:
 def _check_offline(options: Options) -> None:
     """Without environments there must be steps already, and nothing may wait for more."""
     run = options.run
-    directory = Path(options.replay.directory or Path(options.logdir) / "replay").expanduser() / "train"
-    if not run.remote_replay and not any(directory.glob("*.segment")):
+    if not run.remote_replay and not any((options.replay_directory / "train").glob("*.segment")):
         remedy = "give at least 1, or set run.remote_envs to True, or import episodes first (dreamfleet replay import)"
         raise ConfigError("run.envs", run.envs, "leaves nothing to train on", remedy)
     if run.train_ratio > 0:

@@ -2,8 +2,10 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+from dreamfleet.base.logdir import REPLAY
 from dreamfleet.options.dreamer import DreamerOptions
 from dreamfleet.options.env import EnvOptions
 from dreamfleet.options.fields import option, section
@@ -47,6 +49,11 @@ class Options(MainOptions):
     dreamer: DreamerOptions = section(DreamerOptions)
     jax: JaxOptions = section(JaxOptions)
 
+    @property
+    def replay_directory(self) -> Path:
+        """Where the steps are kept on disk, with a directory each for training and evaluation."""
+        return Path(self.replay.directory or Path(self.logdir) / REPLAY).expanduser().absolute()
+
 
 @dataclass(frozen=True)
 class RoleOptions(MainOptions, RunOptions):
@@ -56,10 +63,6 @@ class RoleOptions(MainOptions, RunOptions):
     portal_meta: bool = False  # all roles are ours, so that portal messages may carry metadata
     run_id: str = ""  # of the run, where it is known
     owner: str = ""  # whoever started this process, where that is known
-
-    def address(self, role: str) -> str:
-        """Where a role listens."""
-        return {"actor": self.actor_addr, "replay": self.replay_addr, "logger": self.logger_addr}[role]
 
     @property
     def inference_batch(self) -> int:

@@ -5,6 +5,8 @@ from typing import Literal
 
 from dreamfleet.options.fields import option, section
 
+SERVERS = ("actor", "replay", "logger")  # the roles that others connect to
+
 
 @dataclass(frozen=True)
 class UsageOptions:
@@ -118,3 +120,7 @@ class RunOptions:
     )
     log_full: bool = option(False, "log images of all environments, not only of the first", can_change=True)
     usage: UsageOptions = section(UsageOptions)
+
+    def address(self, role: str) -> str:
+        """Where a role listens."""
+        return {"actor": self.actor_addr, "replay": self.replay_addr, "logger": self.logger_addr}[role]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dreamfleet.base.dimensions import BLOCK_ROWS
+from dreamfleet.base.logdir import TRAIN_REPLAY
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.blocks import Blocks
 from dreamfleet.replay.contract import Batch
@@ -78,10 +79,10 @@ class Archive:
 
 def find_store(directory: Path) -> Path:
     """The store that a directory holds: its own, or the training data of a replay or log directory."""
-    for place in (directory, directory / "train", directory / "replay" / "train"):
+    for place in (directory, directory / "train", directory / TRAIN_REPLAY):
         if (place / "state").is_file():
             return place
-    raise ReplayError(f"{directory} holds no replay; name a log directory, or LOGDIR/replay/train")
+    raise ReplayError(f"{directory} holds no replay; name a log directory, or LOGDIR/{TRAIN_REPLAY}")
 
 
 def _open_all(directory: Path, store_id: bytes) -> Iterator[Segment]:

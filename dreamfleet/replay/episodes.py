@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dreamfleet.base.keys import is_logged
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.archive import Archive
 from dreamfleet.replay.contract import Batch
@@ -59,7 +60,7 @@ def import_episodes(files: Iterable[Path], store: Store) -> tuple[int, int]:
 def read_episode(path: Path) -> Batch:
     """The rows of an episode; flags that the file does not have are made up."""
     with _opened(path) as file:
-        names = [name for name in file.files if not name.startswith("log/") and name not in FOREIGN]
+        names = [name for name in file.files if not is_logged(name) and name not in FOREIGN]
         batch = {name: file[name] for name in names}
     lengths = {name: value.shape[:1] for name, value in batch.items()}
     if len(set(lengths.values())) != 1 or not all(lengths.values()) or (0,) in lengths.values():

@@ -7,6 +7,7 @@ import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch
 from dreamfleet.base.dimensions import STEP_ID_BYTES
+from dreamfleet.base.keys import is_logged
 from dreamfleet.envs.rendering import FRAME
 from dreamfleet.results.rollout import Rollout
 from dreamfleet.results.video import VideoWriter
@@ -59,7 +60,7 @@ def _sequences(rollout: Rollout, length: int) -> Batch:
 
 
 def _is_kept(key: str) -> bool:
-    return key not in ("envid", "is_eval") and not key.startswith("log/")
+    return key not in ("envid", "is_eval") and not is_logged(key)
 
 
 def _videos(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch
+from dreamfleet.base.keys import without_logs
 from dreamfleet.envs import EnvGroup
 from dreamfleet.metrics import Episode, EpisodeTracker
 from dreamfleet.roles.actor.carries import make_carries
@@ -30,8 +31,7 @@ class Rollout:
         acts = self._envs.reset_actions()
         while True:
             obs = self._envs.step(acts)
-            inputs = {key: value for key, value in obs.items() if not key.startswith("log/")}
-            acts, outs = self._carries.policy(self.env_ids, inputs, mode)
+            acts, outs = self._carries.policy(self.env_ids, without_logs(obs), mode)
             yield make_transition(self.env_ids, True, obs, acts, outs)
             acts = {**acts, "reset": obs["is_last"]}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
 from dreamfleet.base.addresses import is_ipc
-from dreamfleet.options import Args, RoleOptions, key_file, read_args
+from dreamfleet.options import SERVERS, Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.actor.role import parallel_actor
 from dreamfleet.roles.hello import own_run_id
 from dreamfleet.roles.learner.role import parallel_learner
@@ -27,7 +27,7 @@ def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
     options = read_args(args)
     if not options.run_id:  # started apart from a fleet
         options = dataclasses.replace(options, run_id=own_run_id(options.logdir))
-        if not all(is_ipc(options.address(role)) for role in ("actor", "replay", "logger")):
+        if not all(is_ipc(options.address(role)) for role in SERVERS):
             rpc.make_key(key_file(options))
     run_sides(load_factory(make_agent)(), parallel_learner, parallel_actor, options)
 

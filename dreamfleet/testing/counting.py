@@ -8,6 +8,7 @@ import elements
 import numpy as np
 
 from dreamfleet.agent.contract import Batch
+from dreamfleet.base.keys import is_logged
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
 
 NUM_ACTIONS = 7
@@ -105,7 +106,7 @@ class CountingAgent:
 
     def policy(self, carry: Any, obs: Batch, mode: str = "train") -> tuple[Any, Batch, Batch]:
         assert mode in ("train", "eval"), mode
-        assert not any(k.startswith("log/") or k in ("envid", "is_eval", "reset") for k in obs), list(obs)
+        assert not any(is_logged(k) or k in ("envid", "is_eval", "reset") for k in obs), list(obs)
         rows = np.stack([obs["env"], obs["episode"], obs["step"]], 1).astype(np.int64)
         with self._lock:
             self.policy_rows += len(rows)

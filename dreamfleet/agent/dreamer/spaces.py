@@ -11,6 +11,7 @@ import numpy as np
 
 from dreamfleet.agent.dreamer.networks.transforms import symlog
 from dreamfleet.base.dimensions import IMAGE_FACTOR
+from dreamfleet.base.keys import without_logs
 from dreamfleet.errors import ConfigError
 
 Arrays = dict[str, jax.Array]  # by key, on the device
@@ -116,4 +117,4 @@ def flatten(values: Mapping[str, jax.Array], fields: tuple[Field, ...], squash: 
 
 
 def _fields(spaces: Mapping[str, elements.Space]) -> list[Field]:
-    return [make_field(key, space) for key, space in sorted(spaces.items()) if not key.startswith("log/")]
+    return [make_field(key, space) for key, space in sorted(without_logs(spaces).items())]

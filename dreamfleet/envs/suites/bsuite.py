@@ -7,6 +7,7 @@ import numpy as np
 from bsuite import sweep
 from bsuite.bsuite import EXPERIMENT_NAME_TO_ENVIRONMENT as EXPERIMENTS
 
+from dreamfleet.base.keys import LOG_PREFIX
 from dreamfleet.envs.adapt import fit
 from dreamfleet.envs.contract import Act, Env, Obs
 from dreamfleet.envs.dm_env import FromDmEnv
@@ -31,7 +32,7 @@ class Records(Wrapper):
     def __init__(self, env: Env, experiment):
         super().__init__(env)
         self._read = experiment.bsuite_info
-        logs = {f"log/{name}": elements.Space(np.float32) for name in self._read()}
+        logs = {f"{LOG_PREFIX}{name}": elements.Space(np.float32) for name in self._read()}
         self._space = env.obs_space | logs
 
     @property
@@ -40,4 +41,4 @@ class Records(Wrapper):
 
     def step(self, action: Act) -> Obs:
         obs = self.env.step(action)
-        return {**obs, **{f"log/{name}": np.float32(value) for name, value in self._read().items()}}
+        return {**obs, **{f"{LOG_PREFIX}{name}": np.float32(value) for name, value in self._read().items()}}

@@ -5,6 +5,7 @@ import elements
 import numpy as np
 from crafter import constants
 
+from dreamfleet.base.keys import LOG_PREFIX
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
 from dreamfleet.envs.suites.names import check_name
 from dreamfleet.options.env import CrafterOptions
@@ -26,7 +27,7 @@ class Crafter:
     def __init__(self, env: crafter.Env, size: int):
         self._env = env
         self._done = True
-        logs = {f"log/achievement_{name}": elements.Space(np.float32) for name in ACHIEVEMENTS}
+        logs = {f"{LOG_PREFIX}achievement_{name}": elements.Space(np.float32) for name in ACHIEVEMENTS}
         self.obs_space = {"image": elements.Space(np.uint8, (size, size, 3)), **logs, **STEP_SPACES}
         self.act_space = {"action": elements.Space(np.int32, (), 0, len(ACTIONS)), "reset": RESET_SPACE}
 
@@ -45,7 +46,7 @@ class Crafter:
     def _obs(self, image, reward, counts, is_first=False, is_last=False, is_terminal=False) -> dict:
         return {
             "image": image,
-            **{f"log/achievement_{name}": np.float32(counts.get(name, 0)) for name in ACHIEVEMENTS},
+            **{f"{LOG_PREFIX}achievement_{name}": np.float32(counts.get(name, 0)) for name in ACHIEVEMENTS},
             "reward": np.float32(reward),
             "is_first": is_first,
             "is_last": is_last,

@@ -9,6 +9,7 @@ from typing import Any
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.base import waits
+from dreamfleet.base.logdir import COUNTS
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest, Closed, NoSpace
 from dreamfleet.options import Args, RoleOptions, read_args
@@ -78,7 +79,7 @@ class ReplayRole:
         self._duplicates = 0
         self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
         self._moment = threading.Lock()  # held while rows are there that are not counted
-        self._file = CountsFile(Path(options.logdir) / "replay" / "counts")
+        self._file = CountsFile(Path(options.logdir) / COUNTS)
         kept = self._file.read()
         self._mark = BatchMark(kept.actor, kept.sequence)  # the last batch that was committed
         self._marks = dict.fromkeys(self._own, self._mark)
