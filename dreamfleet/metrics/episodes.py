@@ -30,8 +30,8 @@ class EpisodeTracker:
     """Follows the episodes of all environments, a whole batch at a time.
 
     An episode counts only if its first row was seen. One that starts anew before its end, or whose environment is
-    silent for longer than `timeout_s` while others are not, is dropped and counted in `abandoned`. Of the first training and the first
-    evaluation environment that have images, one episode is recorded every `video_every_s`.
+    silent for longer than `timeout_s` while others are not, is dropped and counted in `abandoned`. Of the first
+    training and the first evaluation environment that have images, one episode is recorded every `video_every_s`.
     """
 
     def __init__(
