@@ -47,16 +47,17 @@ def test_an_environment_starts_a_new_episode_after_the_policy_server_was_replace
         eventually((tmp_path / f"at{KILL}").exists, "the step after it")
         fleet.kill("agent")
         psutil.Process(fleet.status()["roles"]["replay"]["pid"]).kill()  # with the row that it has not read
-        eventually(lambda: agent_log(tmp_path).count("policy server ready") > 1, "the next policy server")
+        eventually(lambda: read_log(tmp_path, "agent").count("policy server ready") > 1, "the next policy server")
         (tmp_path / f"go{KILL}").touch()
+    assert "AssertionError" not in read_log(tmp_path, "env0"), "the new policy server was asked in mid-episode"
     rows = read_rows(tmp_path)
     assert (EPISODE, STOP) not in rows, "the row was not lost: nothing was tried"
     for (episode, step), (next_episode, next_step) in itertools.pairwise(rows):
         assert next_step == 0 or (next_episode, next_step) == (episode, step + 1), "a row is missing inside an episode"
 
 
-def agent_log(logdir: Path) -> str:
-    return (logdir / "logs" / "agent.log").read_text()
+def read_log(logdir: Path, role: str) -> str:
+    return (logdir / "logs" / f"{role}.log").read_text()
 
 
 def read_rows(logdir: Path) -> list[tuple[int, int]]:
