@@ -49,7 +49,7 @@ def test_an_environment_starts_a_new_episode_after_the_policy_server_was_replace
         psutil.Process(fleet.status()["roles"]["replay"]["pid"]).kill()  # with the row that it has not read
         eventually(lambda: read_log(tmp_path, "agent").count("policy server ready") > 1, "the next policy server")
         (tmp_path / f"go{KILL}").touch()
-    assert "AssertionError" not in read_log(tmp_path, "env0"), "the new policy server was asked in mid-episode"
+    assert "AssertionError" not in read_log(tmp_path, "agent"), "the new policy server was asked in mid-episode"
     rows = read_rows(tmp_path)
     assert (EPISODE, STOP) not in rows, "the row was not lost: nothing was tried"
     for (episode, step), (next_episode, next_step) in itertools.pairwise(rows):
