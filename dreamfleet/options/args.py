@@ -10,10 +10,10 @@ from dreamfleet.base.hints import nearest
 from dreamfleet.base.logdir import KEY_FILE, KEY_VARIABLE
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.env import EnvOptions
-from dreamfleet.options.fields import build, find_fields
+from dreamfleet.options.fields import build, find_options
 from dreamfleet.options.load import expand_logdir, flat_items
 from dreamfleet.options.root import Options, RoleOptions
-from dreamfleet.options.values import find_field, parse_value
+from dreamfleet.options.values import find_option, parse_value
 
 log = logging.getLogger("dreamfleet.options")
 
@@ -29,12 +29,12 @@ def read_args(args: Args) -> RoleOptions:
     """
     if isinstance(args, RoleOptions):
         return args
-    fields = find_fields(RoleOptions)
+    known = find_options(RoleOptions)
     flat: dict[str, Any] = {"logdir": RoleOptions.logdir}
     for key, value in flat_items(args):
-        if key in fields:
-            flat[key] = parse_value(fields[key], value)
-        elif near := nearest(key, fields, TYPO):
+        if key in known:
+            flat[key] = parse_value(known[key], value)
+        elif near := nearest(key, known, TYPO):
             log.warning("args.%s is not an option and ignored; did you mean %s?", key, near[0])
     flat["logdir"] = expand_logdir(flat["logdir"])
     return check_lengths(build(RoleOptions, flat))
@@ -42,11 +42,11 @@ def read_args(args: Args) -> RoleOptions:
 
 def read_env_options(given: Mapping[str, Mapping[str, Any]]) -> EnvOptions:
     """The section `env` from a dict by suite."""
-    fields = find_fields(Options)
+    known = find_options(Options)
     flat = {}
     for name, value in flat_items(given, "env."):
-        field = find_field(name, value, fields)
-        flat[field.key.removeprefix("env.")] = parse_value(field, value)
+        option = find_option(name, value, known)
+        flat[option.key.removeprefix("env.")] = parse_value(option, value)
     return build(EnvOptions, flat)
 
 

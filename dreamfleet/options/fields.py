@@ -45,7 +45,7 @@ class Rule:
         return f"{steps}at most {self.at_most:g}" if self.at_most is not None else steps.strip()
 
 
-class Field(NamedTuple):
+class Option(NamedTuple):
     """One option as the rest of the package sees it; `kind` is the type of one value."""
 
     key: str  # dotted
@@ -78,7 +78,7 @@ def section(options: type[T]) -> T:
 
 
 @functools.cache
-def find_fields(options: type, prefix: str = "") -> dict[str, Field]:
+def find_options(options: type, prefix: str = "") -> dict[str, Option]:
     """All options of a section and the sections in it, by dotted key, in the order of their declaration."""
     return {field.key: field for field in _walk(options, prefix)}
 
@@ -89,7 +89,7 @@ def flatten(options: Any) -> dict[str, Any]:
     def read(key: str) -> Any:
         return functools.reduce(getattr, key.split("."), options)
 
-    return {key: read(key) for key in find_fields(type(options))}
+    return {key: read(key) for key in find_options(type(options))}
 
 
 def build(options: type[T], flat: Mapping[str, Any], prefix: str = "") -> T:
@@ -104,14 +104,14 @@ def build(options: type[T], flat: Mapping[str, Any], prefix: str = "") -> T:
     return options(**values)
 
 
-def _walk(options: type, prefix: str) -> Iterator[Field]:
+def _walk(options: type, prefix: str) -> Iterator[Option]:
     hints = typing.get_type_hints(options)
     for field in dataclasses.fields(options):
         hint, key = hints[field.name], prefix + field.name
         if dataclasses.is_dataclass(hint):
-            yield from find_fields(typing.cast(type, hint), f"{key}.").values()
+            yield from find_options(typing.cast(type, hint), f"{key}.").values()
         elif _RULE in field.metadata:  # else it is a fact about the run that no user sets
             is_list = get_origin(hint) is tuple
             one = get_args(hint)[0] if is_list else hint
             choices = get_args(one) if get_origin(one) is Literal else ()
-            yield Field(key, field.default, str if choices else one, choices, is_list, field.metadata[_RULE])
+            yield Option(key, field.default, str if choices else one, choices, is_list, field.metadata[_RULE])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from dreamfleet.options.fields import Field, find_fields
+from dreamfleet.options.fields import Option, find_options
 from dreamfleet.options.load import PRESETS
 from dreamfleet.options.root import Options
 
@@ -23,8 +23,8 @@ def option_help(width: int | None = None, options: type[Options] = Options) -> s
     """Every option with its default and meaning, by section, followed by the presets."""
     width = width or shutil.get_terminal_size().columns
     blocks = []
-    for name, fields in _sections(options):
-        rows = [(f"--{field.key}", _shown(field.default), _meaning(field)) for field in fields]
+    for name, group in _sections(options):
+        rows = [(f"--{option.key}", _shown(option.default), _meaning(option)) for option in group]
         blocks.append(f"{name} options (default, meaning):\n{_table(rows, width)}")
     blocks.append(f"presets:\n{_table(list(preset_help().items()), width)}")
     return "\n\n".join(blocks)
@@ -33,11 +33,11 @@ def option_help(width: int | None = None, options: type[Options] = Options) -> s
 def option_page(options: type[Options] = Options) -> str:
     """The same as a page of Markdown."""
     blocks = [PAGE]
-    for name, fields in _sections(options):
+    for name, group in _sections(options):
         marks = {True: " *", False: ""}
         rows = [
-            f"| `{field.key}`{marks[field.rule.can_change]} | `{_shown(field.default)}` | {_meaning(field)} |"
-            for field in fields
+            f"| `{option.key}`{marks[option.rule.can_change]} | `{_shown(option.default)}` | {_meaning(option)} |"
+            for option in group
         ]
         blocks.append("\n".join([f"## {name}", "", "| option | default | meaning |", "|---|---|---|", *rows]))
     return "\n\n".join(blocks) + "\n"
@@ -49,12 +49,12 @@ def preset_help() -> dict[str, str]:
     return dict(found)
 
 
-def _sections(options: type[Options]) -> Iterator[tuple[str, list[Field]]]:
-    def section(field: Field) -> str:
-        return field.key.split(".")[0] if "." in field.key else "main"
+def _sections(options: type[Options]) -> Iterator[tuple[str, list[Option]]]:
+    def section(option: Option) -> str:
+        return option.key.split(".")[0] if "." in option.key else "main"
 
-    for name, fields in groupby(find_fields(options).values(), section):
-        yield name, list(fields)
+    for name, group in groupby(find_options(options).values(), section):
+        yield name, list(group)
 
 
 def _shown(value: Any) -> str:
@@ -63,13 +63,13 @@ def _shown(value: Any) -> str:
     return str(value) if value != "" else "''"
 
 
-def _meaning(field: Field) -> str:
+def _meaning(option: Option) -> str:
     """The help of an option with what else its declaration says."""
-    missing = [choice for choice in field.choices if not re.search(rf"\b{choice}\b", field.rule.help)]
-    choices = f": {', '.join(field.choices)}" if missing else ""
-    limits = f", {field.rule.range()}" if field.rule.at_most is not None or field.rule.multiple_of else ""
-    short = f" (short: --{field.rule.short.replace('_', '-')})" if field.rule.short else ""
-    return field.rule.help + choices + limits + short
+    missing = [choice for choice in option.choices if not re.search(rf"\b{choice}\b", option.rule.help)]
+    choices = f": {', '.join(option.choices)}" if missing else ""
+    limits = f", {option.rule.range()}" if option.rule.at_most is not None or option.rule.multiple_of else ""
+    short = f" (short: --{option.rule.short.replace('_', '-')})" if option.rule.short else ""
+    return option.rule.help + choices + limits + short
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> str:

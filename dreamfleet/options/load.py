@@ -11,9 +11,9 @@ from ruamel.yaml import YAML
 
 from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.fields import build, find_fields, flatten
+from dreamfleet.options.fields import build, find_options, flatten
 from dreamfleet.options.root import Options
-from dreamfleet.options.values import find_field, parse_value, parse_words
+from dreamfleet.options.values import find_option, parse_value, parse_words
 
 DEFAULT_TASK = "default_task"  # of a preset: counts where nothing else names a task
 PRESETS = Path(__file__).parent / "presets.yaml"
@@ -38,14 +38,14 @@ def change_options(
     flags: Iterable[str] = (),
 ) -> O:
     """The same as `load_options` on other options than the defaults."""
-    fields, flat = find_fields(type(base)), flatten(base)
+    known, flat = find_options(type(base)), flatten(base)
     is_mapping = isinstance(overrides, Mapping)
     named = [load_preset(name) for name in presets]
     fallback = max((preset.pop(DEFAULT_TASK, "") for preset in named), default="")
     for layer in [*named, overrides if is_mapping else parse_words(overrides)]:
         for name, value in flat_items(layer):
-            field = find_field(name, value, fields, flags, "" if is_mapping else "--")
-            flat[field.key] = parse_value(field, value)
+            option = find_option(name, value, known, flags, "" if is_mapping else "--")
+            flat[option.key] = parse_value(option, value)
     flat["task"] = flat["task"] or fallback
     flat["logdir"] = expand_logdir(flat["logdir"])
     flat["run.from_checkpoint"] = _expand_home(flat["run.from_checkpoint"])

@@ -1,6 +1,7 @@
 """The options that a run keeps in its log directory: written at its start, compared when it resumes, read later."""
 
 import dataclasses
+import functools
 import io
 import logging
 import sys
@@ -12,9 +13,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from dreamfleet.base.files import replace_file
-from dreamfleet.base.hints import nearest
+from dreamfleet.base.hints import did_you_mean
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.fields import find_fields, flatten
+from dreamfleet.options.fields import find_options, flatten
 from dreamfleet.options.load import change_options, flat_items, load_options
 from dreamfleet.options.root import Options
 
@@ -68,8 +69,8 @@ def read_saved(path: Path) -> dict[str, Any]:
 
 def fixed_values(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that the data and the parameters of a run depend on."""
-    fields = find_fields(Options)
-    return {key: value for key, value in flat.items() if key not in fields or not fields[key].rule.can_change}
+    known = find_options(Options)
+    return {key: value for key, value in flat.items() if key not in known or not known[key].rule.can_change}
 
 
 def check_resume(options: Options) -> bool:
@@ -77,7 +78,7 @@ def check_resume(options: Options) -> bool:
     logdir = options.logdir
     if not is_saved(logdir):
         return False
-    saved = _as_of_today(read_saved(Path(logdir) / FILENAME), logdir, type(options))
+    saved = _read_as_of_today(Path(logdir) / FILENAME, type(options))
     given = flatten(options)
     changes = [f"{key}: {saved[key]!r} -> {given[key]!r}" for key in fixed_values(given) if saved[key] != given[key]]
     if changes:
@@ -89,22 +90,9 @@ def check_resume(options: Options) -> bool:
 def load_saved_options(
     logdir: str | Path, overrides: Mapping[str, Any] | Sequence[str] = (), flags: Sequence[str] = ()
 ) -> Options:
-    """The options of the run in `logdir`, with overrides on top, to compute on one device of this machine.
-
-    Options that this version does not know are refused: the run may mean something by them that it would not get.
-    """
+    """The options of the run in `logdir`, with overrides on top, to compute on one device of this machine."""
     logdir = Path(logdir).expanduser().absolute()
-    path = find_saved(logdir)
-    saved, fields = read_saved(path), find_fields(Options)
-    for key in sorted(saved.keys() - fields.keys()):
-        near = nearest(key, fields)
-        hint = f", or rename it (to {' or '.join(near)}?)" if near else ""
-        reason = f"is in {path}, but this version of dreamfleet does not know it"
-        remedy = f"use the version that the run was trained with, or remove it there{hint}"
-        raise ConfigError(key, saved[key], reason, remedy)
-    if missing := sorted(fields.keys() - saved.keys()):
-        log.warning("%s is of a version without %s: using the defaults", path, ", ".join(missing))
-    base = load_options({**saved, "logdir": str(logdir)})
+    base = load_options({**_read_as_of_today(find_saved(logdir), Options), "logdir": str(logdir)})
     here = dataclasses.replace(base.jax, platform="auto", train_devices=1, sharding="replicated", policy_device=0)
     return change_options(dataclasses.replace(base, jax=here), overrides, flags=flags)
 
@@ -121,14 +109,24 @@ def find_saved(logdir: Path) -> Path:
     raise ConfigError("logdir", str(logdir), f"holds no run (there is no {FILENAME} in it)", remedy)
 
 
-def _as_of_today(saved: dict[str, Any], logdir: str, options: type[Options]) -> dict[str, Any]:
-    """Fills options that an older version did not have with their defaults, and drops those that no longer exist."""
-    fields = find_fields(options)
-    for key in saved.keys() - fields.keys():
-        log.warning("%s: the option %s=%r is unknown to this version and ignored", logdir, key, saved[key])
-    if missing := [key for key in fields if key not in saved]:
-        log.warning("%s: saved by a version without %s: using the defaults", logdir, ", ".join(missing))
-    return {key: saved.get(key, field.default) for key, field in fields.items()}
+def _read_as_of_today(path: Path, options: type[Options]) -> dict[str, Any]:
+    """The saved values for the options of this version: defaults for those that are missing, and no others.
+
+    What another version has saved is never refused for an option that came or went, but it is said.
+    """
+    saved, known = read_saved(path), find_options(options)
+    for key in sorted(saved.keys() - known.keys()):
+        hint = did_you_mean(key, known, "the run may have been trained differently")
+        _warn_once(f"{path}: this version does not know the option {key}={saved[key]!r} and ignores it; {hint}")
+    if missing := [key for key in known if key not in saved]:
+        _warn_once(f"{path}: saved by a version without {', '.join(missing)}; using the defaults")
+    return {key: saved.get(key, option.default) for key, option in known.items()}
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """Logs a warning, however often a command reads the file."""
+    log.warning("%s", text)
 
 
 def _plain(value: Any) -> Any:

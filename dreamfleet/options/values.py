@@ -7,7 +7,7 @@ from typing import Any
 
 from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError, UnknownOption
-from dreamfleet.options.fields import Field
+from dreamfleet.options.fields import Option
 
 BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -28,16 +28,16 @@ def parse_words(words: Sequence[str]) -> dict[str, list[str]]:
     return result
 
 
-def find_field(
-    name: str, value: object, fields: Mapping[str, Field], flags: Iterable[str] = (), dashes: str = ""
-) -> Field:
+def find_option(
+    name: str, value: object, options: Mapping[str, Option], flags: Iterable[str] = (), dashes: str = ""
+) -> Option:
     """The option that `name` stands for; `flags` are further names to suggest when there is none."""
     key = name.replace("-", "_")
-    shorts = {field.rule.short: field for field in fields.values() if field.rule.short}
-    if found := fields.get(key) or shorts.get(key):
+    shorts = {option.rule.short: option for option in options.values() if option.rule.short}
+    if found := options.get(key) or shorts.get(key):
         return found
-    inside = [other for other in fields if other.startswith(f"{key}.")]
-    near = " or ".join(dashes + other for other in nearest(key, [*fields, *flags]))
+    inside = [other for other in options if other.startswith(f"{key}.")]
+    near = " or ".join(dashes + other for other in nearest(key, [*options, *flags]))
     if inside:
         remedy = f"set one of its options, such as {dashes}{inside[0]}" + (f", or did you mean {near}?" if near else "")
         raise ConfigError(dashes + name, _shown(value), "is a section, not an option", remedy)
@@ -45,38 +45,38 @@ def find_field(
     raise UnknownOption(dashes + name, _shown(value), remedy)
 
 
-def parse_value(field: Field, value: Any) -> Any:
+def parse_value(option: Option, value: Any) -> Any:
     """Converts `value` (a word, a list of words or a Python value) to the type of the option, and checks its range."""
     words = list(value) if isinstance(value, (list, tuple)) else [value]
-    if field.is_list:
+    if option.is_list:
         words = [part.strip() for word in words for part in (word.split(",") if isinstance(word, str) else [word])]
         words = [word for word in words if word != ""]
         if not words:
-            remedy = f"give at least one, such as {field.default[0]}"
-            raise ConfigError(field.key, _shown(value), "is an empty list", remedy)
-        return tuple(_parse_one(field, word) for word in words)
+            remedy = f"give at least one, such as {option.default[0]}"
+            raise ConfigError(option.key, _shown(value), "is an empty list", remedy)
+        return tuple(_parse_one(option, word) for word in words)
     if not words:
-        example = "''" if field.default == "" else field.default
-        raise ConfigError(field.key, "", "has no value", f"write it behind the option, as in --{field.key} {example}")
+        example = "''" if option.default == "" else option.default
+        raise ConfigError(option.key, "", "has no value", f"write it behind the option, as in --{option.key} {example}")
     if len(words) > 1:
         reason = f"has {len(words)} values but takes one"
-        raise ConfigError(field.key, _shown(value), reason, "give one, in quotes if it contains spaces")
-    return _parse_one(field, words[0])
+        raise ConfigError(option.key, _shown(value), reason, "give one, in quotes if it contains spaces")
+    return _parse_one(option, words[0])
 
 
-def _parse_one(field: Field, value: Any) -> Any:
-    parse, reason, example = PARSERS[field.kind]
+def _parse_one(option: Option, value: Any) -> Any:
+    parse, reason, example = PARSERS[option.kind]
     try:
         parsed = parse(value)
     except (TypeError, ValueError, OverflowError, KeyError):
-        remedy = f"give {example} (the default is {field.default!r})"
-        raise ConfigError(field.key, value, reason, remedy) from None
-    if field.choices and parsed not in field.choices:
-        near = nearest(parsed, field.choices)
+        remedy = f"give {example} (the default is {option.default!r})"
+        raise ConfigError(option.key, value, reason, remedy) from None
+    if option.choices and parsed not in option.choices:
+        near = nearest(parsed, option.choices)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-        raise ConfigError(field.key, value, "is unknown", f"choose from {', '.join(field.choices)}{hint}")
-    if field.kind in (int, float) and (violation := field.rule.violation(parsed)):
-        raise ConfigError(field.key, parsed, violation, f"the default is {field.default!r}")
+        raise ConfigError(option.key, value, "is unknown", f"choose from {', '.join(option.choices)}{hint}")
+    if option.kind in (int, float) and (violation := option.rule.violation(parsed)):
+        raise ConfigError(option.key, parsed, violation, f"the default is {option.default!r}")
     return parsed
 
 

@@ -121,16 +121,14 @@ class TestRunsThatCannotBeUsed:
         line = refused(tmp_path)
         assert "has not saved a checkpoint yet; wait for the first one (run.save_every=900.0 s)" in line
 
-    def test_config_of_an_older_version(self, refused, random_run, tmp_path):
-        logdir = tmp_path / "old"
-        shutil.copytree(random_run, logdir)
-        yaml = YAML(typ="safe")
-        config = yaml.load(logdir / "config.yaml")
-        config["run"]["train_rato"] = 3
-        yaml.dump(config, logdir / "config.yaml")
-        line = refused(logdir)
-        assert "run.train_rato=3 is in" in line and "this version of dreamfleet does not know it" in line
-        assert "use the version that the run was trained with, or remove it there, or rename it" in line
+    def test_an_unknown_option_is_named_and_is_not_the_reason(self, refused, tmp_path, caplog):
+        path = save_options(load_options({"logdir": str(tmp_path), "agent": "a:B"}))
+        path.write_text(f"train_rato: 3\n{path.read_text()}")
+        assert "has not saved a checkpoint yet" in refused(tmp_path)
+        warning = (
+            f"{path}: this version does not know the option train_rato=3 and ignores it; did you mean run.train_ratio"
+        )
+        assert caplog.text.count(warning) == 1
 
     def test_config_that_is_damaged(self, refused, tmp_path):
         (tmp_path / "config.yaml").write_text("task: [")
@@ -157,7 +155,7 @@ def test_options_that_an_older_version_did_not_have_get_their_defaults(random_ru
     del config["run"]["keep"]
     yaml.dump(config, logdir / "config.yaml")
     assert evaluate(logdir, "--episodes", "1")["scores"] == [10.0]
-    assert "is of a version without run.keep: using the defaults" in caplog.text
+    assert "saved by a version without run.keep; using the defaults" in caplog.text
 
 
 def test_a_run_of_a_machine_with_more_devices(vector_run, evaluate, tmp_path):

@@ -8,11 +8,11 @@ import pytest
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
 from dreamfleet.options import Options, check_options, load_options
-from dreamfleet.options.fields import find_fields
+from dreamfleet.options.fields import find_options
 
-FIELDS = find_fields(Options)
-LIMITED = [key for key, field in FIELDS.items() if field.kind in (int, float) and field.rule.range()]
-CHOICES = [key for key, field in FIELDS.items() if field.choices]
+DECLARED = find_options(Options)
+LIMITED = [key for key, field in DECLARED.items() if field.kind in (int, float) and field.rule.range()]
+CHOICES = [key for key, field in DECLARED.items() if field.choices]
 
 
 @pytest.fixture
@@ -55,17 +55,17 @@ def test_odd_but_possible(overrides, tmp_path):
 
 @pytest.mark.parametrize("key", LIMITED)
 def test_numbers_out_of_range(key, refusal):
-    rule = FIELDS[key].rule
+    rule = DECLARED[key].rule
     low = rule.above if rule.above is not None else None if rule.at_least is None else rule.at_least - 1
     outside = [low, None if rule.at_most is None else rule.at_most + 1, rule.multiple_of and rule.at_least + 1]
     for number in (number for number in outside if number is not None):
         message = refusal({key: number})
-        assert message.startswith(f"{key}={FIELDS[key].kind(number)!r} must be {rule.range()}; the default is ")
+        assert message.startswith(f"{key}={DECLARED[key].kind(number)!r} must be {rule.range()}; the default is ")
 
 
 @pytest.mark.parametrize("key", CHOICES)
 def test_choices(key, refusal):
-    choices = FIELDS[key].choices
+    choices = DECLARED[key].choices
     message = refusal({key: "qqq"})
     assert message == f"{key}='qqq' is unknown; choose from {', '.join(choices)}"
     assert f"did you mean {choices[0]}?" in refusal({key: choices[0] + "x"})
@@ -73,7 +73,7 @@ def test_choices(key, refusal):
 
 def test_every_number_is_limited_or_free():
     free = {"run.train_ratio", "run.actor_batch", "env.dmc.camera"}
-    numbers = {key for key, field in FIELDS.items() if field.kind in (int, float)}
+    numbers = {key for key, field in DECLARED.items() if field.kind in (int, float)}
     assert numbers == {*LIMITED, *free}
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import Options, RunOptions, change_options, format_options, option_help, save_options
-from dreamfleet.options.fields import find_fields, option, section
+from dreamfleet.options.fields import find_options, option, section
 from dreamfleet.options.help import option_page, preset_help
 from dreamfleet.options.load import load_presets
 from dreamfleet.options.saved import check_resume
 
-FIELDS = find_fields(Options)
+DECLARED = find_options(Options)
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
 
@@ -50,13 +50,13 @@ def test_the_page_of_all_options_is_up_to_date():
 
 
 def test_every_option_and_preset_has_a_meaning():
-    assert [key for key, field in FIELDS.items() if not field.rule.help] == []
+    assert [key for key, field in DECLARED.items() if not field.rule.help] == []
     assert set(preset_help()) == set(load_presets())
 
 
 def test_each_option_is_shown_with_default_and_meaning():
     lines = {line.split()[0]: line for line in option_help(250).splitlines() if line.startswith("  ")}
-    for key, field in FIELDS.items():
+    for key, field in DECLARED.items():
         assert field.rule.help in lines[f"--{key}"]
         assert all(choice in lines[f"--{key}"] for choice in field.choices)
     assert "(short: --eval-envs)" in lines["--run.eval_envs"] and " 32.0 " in lines["--run.train_ratio"]
@@ -66,7 +66,7 @@ def test_each_option_is_shown_with_default_and_meaning():
 def test_columns_are_aligned_within_a_section():
     block = next(block for block in option_help(250).split("\n\n") if block.startswith("run options"))
     rows = block.splitlines()[1:]
-    assert len({row.index(FIELDS[row.split()[0][2:]].rule.help) for row in rows}) == 1
+    assert len({row.index(DECLARED[row.split()[0][2:]].rule.help) for row in rows}) == 1
 
 
 @pytest.mark.parametrize("width", [20, 80, 120])

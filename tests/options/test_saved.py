@@ -17,7 +17,7 @@ from dreamfleet.options import (
     load_options,
     save_options,
 )
-from dreamfleet.options.fields import build, find_fields
+from dreamfleet.options.fields import build, find_options
 from dreamfleet.options.saved import load_saved_options, read_saved
 
 
@@ -84,7 +84,7 @@ FIXED_SECTIONS = ("env.", "replay.", "dreamer.")
 FREE = {"replay.sync_every", "dreamer.grad_norms"}
 
 
-@pytest.mark.parametrize("key", [key for key in find_fields(Options) if key != "logdir"])
+@pytest.mark.parametrize("key", [key for key in find_options(Options) if key != "logdir"])
 def test_which_options_may_change(key, options):
     save_options(options)
     old = flatten(options)[key]
@@ -110,17 +110,23 @@ def test_all_differences_are_listed_in_one_line(options):
     )
 
 
-def test_options_of_another_version(options, caplog):
+@pytest.mark.parametrize(
+    "use", [check_resume, lambda options: load_saved_options(options.logdir)], ids=["resume", "eval"]
+)
+def test_options_of_another_version_are_named_once_and_refused_by_nobody(use, options, caplog):
     path = save_options(options)
     saved = YAML(typ="safe").load(path)
     del saved["replay_context"], saved["run"]["keep"]
-    saved["run"]["forgotten"] = 1
+    saved["run"]["forgotten"] = saved["run"]["train_rato"] = 1
     YAML().dump(saved, path)
     with caplog.at_level(logging.WARNING, logger="dreamfleet"):
-        assert check_resume(options)
-    warned = "\n".join(record.getMessage() for record in caplog.records)
-    assert "run.forgotten=1 is unknown to this version and ignored" in warned
-    assert "saved by a version without replay_context, run.keep: using the defaults" in warned
+        assert use(options) and use(options)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: this version does not know the option run.forgotten=1 and ignores it; "
+        "the run may have been trained differently",
+        f"{path}: this version does not know the option run.train_rato=1 and ignores it; did you mean run.train_ratio?",
+        f"{path}: saved by a version without replay_context, run.keep; using the defaults",
+    ]
     with pytest.raises(ConfigError, match="replay_context: 1 -> 2"):
         check_resume(change_options(options, {"replay_context": 2}))
 
