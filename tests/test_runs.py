@@ -235,6 +235,29 @@ def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(sta
     assert finish(again) and again.returncode == 0, read_output(again)
 
 
+def test_workers_that_do_not_fit_are_refused_and_the_run_goes_on(start, tmp_path):
+    logdir = tmp_path / "run"
+    addresses = {role: f"localhost:{free_port()}" for role in ("actor", "logger")}
+    words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
+    main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", 20000, "--logdir", logdir)
+    eventually((logdir / "run.key").exists, "the key of the run")
+    join = ["--addr-actor", addresses["actor"], "--addr-logger", addresses["logger"], "--key", logdir / "run.key"]
+    worker = start("role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "worker")
+    wait_step(logdir, 50, main)
+    for name, options, reason in (
+        ("task", ["--task", "dummy_image"], "the environment has other observations than the run"),
+        ("numbers", ["--envs", 2], "is stepped on"),
+    ):
+        other = start("role", "envs", *SMALL, *join, *options, "--logdir", tmp_path / name)
+        output = finish(other)
+        assert reason in output and other.returncode == 2, output
+    step = read_inserts(logdir)
+    wait_step(logdir, step + 50, main)
+    main.terminate()
+    assert finish(main) and main.returncode == 143
+    worker.terminate()
+
+
 def test_replay_and_logger_join_from_elsewhere(start, tmp_path):
     logdir = tmp_path / "run"
     addresses = {role: f"localhost:{free_port()}" for role in ("actor", "replay", "logger")}
