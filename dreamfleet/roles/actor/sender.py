@@ -76,6 +76,7 @@ class TransitionSender:
         self._replay.put(transitions.for_replay(transition))
         self._send_logger(transition)
         if self._steps:
+            self._replay.wait_while(lambda: self._step is None, "its first acknowledgement")  # it may be elsewhere
             self._replay.wait_while(self._has_all_steps, "end of the run")
 
     def drain(self, timeout_s: float) -> None:
@@ -95,9 +96,9 @@ class TransitionSender:
         return [*self._logger.values(), self._replay]
 
     def _has_all_steps(self) -> bool:
-        """Whether the rows that are under way may be the last ones; also until replay has said where the run is."""
+        """Whether the rows that are under way may be the last ones."""
         # Rows of evaluation are among those under way: this is looked at again when they are acknowledged.
-        return self._step is None or self._step + self._replay.unacknowledged_rows >= self._steps
+        return self.step + self._replay.unacknowledged_rows >= self._steps
 
     def _make_mark(self) -> dict:
         """By which replay knows a message that it has seen already."""
