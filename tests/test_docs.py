@@ -78,7 +78,7 @@ def test_the_example_of_the_api_runs():
 @pytest.mark.distributed
 def test_every_metric_of_a_fleet_is_documented(tmp_path):
     """The examples of the page on Python, with a run whose metrics are all looked up."""
-    first, second = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), re.DOTALL)
+    first, second, *_ = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), re.DOTALL)
     assert "run.scores()" in first
     code = second.replace("/tmp/slippery", str(tmp_path)).replace(
         "steps=500", 'steps=500, eval_envs=1, run={"report_every": 0.2}'
