@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-CHUNK = 4 << 20
+CHUNK_BYTES = 4 << 20
 MARK = 64  # bytes before the position that must still be there for the file to be the same one
 NUMBERS = frozenset((int, float, bool, type(None)))  # None: a value that was not finite
 
@@ -71,10 +71,10 @@ class Table:
     `generation` counts how often the file turned out to be another one, and all was read again.
     """
 
-    def __init__(self, path: Path, open_file: Callable[[Path], int] = open_regular):
+    def __init__(self, path: Path, open_file: Callable[[Path], int] = open_regular, chunk_bytes: int = CHUNK_BYTES):
         self.generation = 0
         self.is_complete = False  # all that was there at the last refresh has been read
-        self._lines = _NewLines(path, open_file)
+        self._lines = _NewLines(path, open_file, chunk_bytes)
         self._clear()
 
     def refresh(self, budget_s: float = np.inf) -> bool:
@@ -189,8 +189,9 @@ class _Column:
 class _NewLines:
     """The whole lines that a file has got since the last time; a line without its end waits."""
 
-    def __init__(self, path: Path, open_file: Callable[[Path], int]):
+    def __init__(self, path: Path, open_file: Callable[[Path], int], chunk_bytes: int):
         self._path = path
+        self._chunk_bytes = chunk_bytes
         self._open = open_file
         self._file = (0, 0)  # device and inode
         self._seen = (-1, -1)  # size and time of change when all had been read
@@ -211,7 +212,7 @@ class _NewLines:
             is_restart = self._restart_if_other(fd, info)
             if is_restart:
                 yield [], True
-            while chunk := os.pread(fd, CHUNK, self._position):
+            while chunk := os.pread(fd, self._chunk_bytes, self._position):
                 whole = chunk[: chunk.rfind(b"\n") + 1] or self._read_long_line(fd, chunk)
                 if not whole:
                     break
@@ -236,8 +237,8 @@ class _NewLines:
     def _read_long_line(self, fd: int, chunk: bytes) -> bytes:
         """The line that begins here, if it ends; there is more than a chunk of it."""
         parts = [chunk]
-        while len(parts[-1]) == CHUNK and b"\n" not in parts[-1]:
-            parts.append(os.pread(fd, CHUNK, self._position + CHUNK * len(parts)))
+        while len(parts[-1]) == self._chunk_bytes and b"\n" not in parts[-1]:
+            parts.append(os.pread(fd, self._chunk_bytes, self._position + self._chunk_bytes * len(parts)))
         line = b"".join(parts)
         return line[: line.rfind(b"\n") + 1]
 

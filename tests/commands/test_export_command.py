@@ -14,7 +14,6 @@ import pytest
 
 from dreamfleet.agent.contract import PolicyProgram
 from dreamfleet.cli import main
-from dreamfleet.errors import ConfigError
 from dreamfleet.launch.trained import load_run, make_trained_agent
 from dreamfleet.results.artefact import NAMES, write_artefact
 from dreamfleet.results.load_policy import load
@@ -187,15 +186,7 @@ def test_types_that_numpy_files_do_not_know(tmp_path, exported):
     assert loaded.dtype == ml_dtypes.bfloat16 and (np.asarray(loaded) == weights["w"]).all()
 
 
-def test_an_export_is_replaced_and_nothing_else(random_run, tmp_path, refusal):
-    program = PolicyProgram(b"program", {}, {}, [], 0, ("cpu",))
-    for name in ("mine", "mine.zip"):
-        write_artefact(tmp_path / name, program, {}, {}, {"step": 1})
-        write_artefact(tmp_path / name, program, {}, {}, {"step": 2})
-    assert json.loads((tmp_path / "mine" / "policy.json").read_text())["step"] == 2
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_artefact(tmp_path / "mine" / "policy.json" / "below", program, {}, {}, {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.zip"], "nothing is left behind"
+def test_what_is_not_an_export_is_not_replaced(random_run, tmp_path, refusal):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("")
     line = refusal("export", str(random_run), "--out", str(tmp_path / "thesis"))

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dreamfleet.cli import main
 from dreamfleet.options import load_options, save_options
-from dreamfleet.results.curves import Curve, RunCurve, aggregate, load_reference, load_run_curve, make_edges
+from dreamfleet.results.curves import load_reference, load_run_curve
 
 
 def write_run(logdir, scores, **config) -> None:
@@ -116,19 +116,6 @@ def test_references_of_both_forms(runs, plotted):
     assert curve.runs[0].xs.tolist() == [0, 10000], "sorted"
 
 
-def test_aggregation():
-    long = RunCurve(np.arange(1, 101) * 10.0, np.arange(1, 101) * 1.0)
-    short = RunCurve(np.array([10.0, 500.0]), np.array([3.0, 3.0]))
-    edges = make_edges([Curve("both", "task", [long, short])], 10)
-    assert edges[-1] == 1000
-    band = aggregate([long, short], edges)
-    assert band.xs.tolist() == [50 + 100 * i for i in range(10)]
-    assert band.mean[:5].tolist() == [(5.5 + 10 * i + 3) / 2 for i in range(5)], "a gap is filled in on a line"
-    assert band.mean[5] == 55.5 and band.std[5] == 0, "a run counts as far as it went"
-    third = aggregate([long, short, short], edges)
-    assert len(third.xs) == 5, "the curve ends where most of its runs have ended"
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [("[1", "JSONDecodeError"), ('{"a": 1}', "not a list"), ('[{"xs": [1], "ys": []}]', "length")],
@@ -146,6 +133,7 @@ def test_references_that_are_none(runs, refusal, content, reason):
         (["empty"], "holds no run (there is no scores.jsonl in it or below it)"),
         (["tuned", "--out", "curves.pdf"], "out='curves.pdf' has an unknown figure type; use .png, .svg, .html"),
         (["tuned", "--metric", "train/los"], "metric='train/los' has not been logged"),
+        (["tuned", "--metric", "train/los"], "; did you mean train/loss?"),
         (["tuned", "--reference", "nope.json"], "reference='nope.json' cannot be read (No such file"),
         (
             ["tuned", "--reference", "tuned/config.yaml", "--x", "hours"],

@@ -9,19 +9,8 @@ from PIL import Image, ImageSequence
 from ruamel.yaml import YAML
 
 from dreamfleet.cli import main
-from dreamfleet.results.video import SHORT_SIDE, VideoWriter, enlarge
-
-
-def read_mp4(path) -> np.ndarray:
-    import av
-
-    with av.open(str(path)) as container:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-
-
-def read_gif(path) -> np.ndarray:
-    with Image.open(path) as image:
-        return np.stack([np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)])
+from dreamfleet.results.video import SHORT_SIDE
+from tests.results.videos import read_mp4
 
 
 def test_rendered_episodes_and_no_dreams_without_images(vector_run, tmp_path, capfd, monkeypatch):
@@ -87,6 +76,7 @@ def test_a_missing_package_is_named_with_its_extra(package, random_run, refusal,
     ("options", "part"),
     [
         (["--formats", "avi"], "formats='avi' is unknown; choose from mp4, gif"),
+        (["--formats", "mp44"], "did you mean mp4?"),
         (["--fps", "0"], "fps=0.0 is out of range"),
         (["--episodes", "0", "--dreams", "0"], "leaves nothing to record"),
         (["--max-frames", "0"], "max-frames=0 is too small"),
@@ -94,41 +84,6 @@ def test_a_missing_package_is_named_with_its_extra(package, random_run, refusal,
 )
 def test_wrong_options(random_run, refusal, options, part):
     assert part in refusal("record", str(random_run), *options)
-
-
-def test_a_picture_survives_in_both_formats(tmp_path):
-    """Odd sides, a color, and a square that moves by one column a frame."""
-    frames = np.full((10, 501, 701, 3), (200, 30, 60), np.uint8)
-    for index, frame in enumerate(frames):
-        frame[100:200, 50 * index : 50 * index + 100] = (20, 220, 90)
-    with VideoWriter(tmp_path / "video", ["mp4", "gif"], 10) as video:
-        for frame in frames:
-            video.add(frame)
-    played = read_mp4(tmp_path / "video.mp4")
-    assert played.shape == (10, 502, 702, 3)
-    assert np.abs(played[:, :501, :701].astype(int) - frames).mean() < 4
-    shrunk = read_gif(tmp_path / "video.gif")
-    assert len(shrunk) == 10 and shrunk.shape[2] == 640
-    row = int(150 * 640 / 701)
-    for index, frame in enumerate(shrunk):
-        column = int((50 * index + 50) * 640 / 701)
-        assert np.abs(frame[row, column].astype(int) - (20, 220, 90)).max() < 8
-        assert np.abs(frame[-5, 5].astype(int) - (200, 30, 60)).max() < 8
-
-
-def test_quick_videos_become_gifs_that_play_at_the_same_speed(tmp_path):
-    with VideoWriter(tmp_path / "video", ["gif"], 50) as video:
-        for index in range(20):
-            video.add(np.full((64, 64, 3), 10 * index, np.uint8))
-    with Image.open(tmp_path / "video.gif") as image:
-        assert (image.n_frames, image.info["duration"]) == (10, 40)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def test_small_pictures_are_enlarged_without_blur():
-    frame = np.random.default_rng(0).integers(0, 256, (64, 96, 3)).astype(np.uint8)
-    large = enlarge(frame)
-    assert large.shape == (448, 672, 3) and (large[3::7, 3::7] == frame).all()
-    assert enlarge(large[:, :, :]).shape == large.shape
 
 
 def test_dreams_say_so_if_the_agent_has_none(image_run, tmp_path, capsys):

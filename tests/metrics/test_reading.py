@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dreamfleet.metrics import reading
 from dreamfleet.metrics.reading import Table, read_series
 
 
@@ -75,12 +74,11 @@ def test_a_line_that_the_logger_cuts_off_when_it_starts_again(tmp_path):
     assert table.generation == 0
 
 
-def test_a_large_file_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "CHUNK", 50)
+def test_a_large_file_in_pieces(tmp_path):
     path = tmp_path / "metrics.jsonl"
     long = "x" * 500
     path.write_text("".join(f'{{"step": {i}, "time": 0, "a": {i}, "text": "{long}"}}\n' for i in range(20)))
-    table = Table(path)
+    table = Table(path, chunk_bytes=50)
     while not table.is_complete:
         table.refresh(budget_s=0.0)
     np.testing.assert_array_equal(table.points("a").value, np.arange(20))
