@@ -35,6 +35,14 @@ class Parser(argparse.ArgumentParser):
         # No abbreviations: --seed is a config option, not short for --seeds.
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Names the nearest choice where argparse only lists them."""
+        if action.choices is not None and value not in action.choices:
+            from dreamfleet.base.hints import choose_from
+
+            reason = f"invalid choice: {value!r}, {choose_from(str(value), map(str, action.choices))}"
+            raise argparse.ArgumentError(action, reason)
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
 

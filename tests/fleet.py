@@ -181,7 +181,7 @@ def running_fleet(args: elements.Config, *parts, factories: tuple = (), **option
 
 def count_rebuilds(logdir: Path) -> int:
     """How often an environment raised; a wrong action makes a CountingEnv raise."""
-    return sum(path.read_text().count("raised and is rebuilt") for path in (logdir / "logs").glob("env*.log"))
+    return sum(path.read_text().count("failed, rebuilding it") for path in (logdir / "logs").glob("env*.log"))
 
 
 def read_inserts(logdir: Path) -> int:

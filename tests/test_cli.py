@@ -166,7 +166,8 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
     ("argv", "part"),
     [
         ([], "required: COMMAND"),
-        (["tain"], "'tain'"),
+        (["tain"], "invalid choice: 'tain', choose from train, role,"),
+        (["tain"], "(did you mean train?)"),
         (["--task", "train"], "see `dreamfleet --help`"),
         (["train", "--run.env", "8"], "unknown option --run.env; did you mean --run.envs?"),
         (["train", "--presets", "debug"], "did you mean --preset?"),
@@ -187,6 +188,8 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
         (["train", "--task", "nothing:make"], "task='nothing:make' names module nothing"),
         (["role"], "required: KIND"),
         (["role", "learner"], "'learner'"),
+        (["role", "evns"], "invalid choice: 'evns', choose from env, envs, replay, logger (did you mean envs"),
+        (["dashboard", "--prot", "8787"], "argument='--prot' is unknown; did you mean --port?"),
         (["role", "env"], "addr-actor='ipc:{auto}' is not an address that role env can reach; set --addr-actor"),
         (
             ["role", "envs", "--addr-actor", "ipc:/tmp/a"],

@@ -25,5 +25,12 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
+def choose_from(name: str, names: Iterable[str]) -> str:
+    """What to say if `name` is not among a few names: all of them, and the nearest."""
+    names = list(names)
+    hint = did_you_mean(name, names, "")
+    return f"choose from {', '.join(names)}" + (f" ({hint})" if hint else "")
+
+
 def _similarity(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other).ratio()

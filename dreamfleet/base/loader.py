@@ -5,6 +5,7 @@ import importlib
 import traceback
 from typing import Any
 
+from dreamfleet.base.hints import nearest
 from dreamfleet.errors import ConfigError
 
 
@@ -23,7 +24,15 @@ def load_option(key: str, name: str, remedy: str) -> Any:
     except (ImportError, AttributeError) as error:
         if _is_raised_inside(error):
             raise
-        raise ConfigError(key, name, f"cannot be imported ({error})", remedy) from error
+        raise ConfigError(key, name, f"cannot be imported ({error})", _nearest(name, error) or remedy) from error
+
+
+def _nearest(name: str, error: Exception) -> str:
+    """The question whether another attribute was meant, if one has a similar name."""
+    if not isinstance(error, AttributeError) or not error.name:
+        return ""
+    near = nearest(error.name, [other for other in dir(error.obj) if not other.startswith("_")])
+    return f"did you mean {' or '.join(name.removesuffix(error.name) + other for other in near)}?" if near else ""
 
 
 def _is_raised_inside(error: Exception) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dreamfleet.base.extras import check_installed
+from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
 FLAGS = ("host", "port")
@@ -39,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Serves the page until Ctrl-C."""
-    if words:
-        raise ConfigError("argument", words[0], "is unknown", "see dreamfleet dashboard --help")
+    refuse_words(words, "dashboard", FLAGS)
     if args.port is not None and not 0 <= args.port < 1 << 16:
         raise ConfigError("port", args.port, "must be in [0, 65535]", "choose another one")
     check_packages()

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dreamfleet.base.hints import did_you_mean
+from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
 FLAGS = ("out", "metric", "x", "by", "reference")
@@ -61,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Writes the figure and prints a summary of each curve."""
-    if words:
-        raise ConfigError("argument", words[0], "is unknown", "see dreamfleet plot --help")
+    refuse_words(words, "plot", FLAGS)
     if args.out.suffix not in FORMATS:
         raise ConfigError("out", str(args.out), "has an unknown figure type", f"use {', '.join(FORMATS)}")
     if args.reference and args.x != "step":
@@ -84,7 +85,8 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
 def _load_curves(args: argparse.Namespace) -> list:
     """One curve per group of runs."""
-    from dreamfleet.results.curves import Curve, find_runs, load_run_curve
+    from dreamfleet.metrics.reading import read_series
+    from dreamfleet.results.curves import METRICS, SCORES, Curve, find_runs, load_run_curve
 
     runs = dict.fromkeys(run for logdir in args.logdirs for run in find_runs(logdir.expanduser().absolute()))
     groups: dict[tuple, list] = {}
@@ -94,7 +96,8 @@ def _load_curves(args: argparse.Namespace) -> list:
             groups.setdefault(_group(logdir, args.by), []).append((logdir, series))
     if not groups:
         where = ", ".join(map(str, args.logdirs))
-        remedy = "use a key of metrics.jsonl, or wait for the first episode to finish"
+        keys = {key for logdir in runs for file in (METRICS, SCORES) for key in read_series(logdir / file)}
+        remedy = did_you_mean(args.metric, keys, "use a key of metrics.jsonl, or wait for the first episode to finish")
         raise ConfigError("metric", args.metric, f"has not been logged by the runs in {where}", remedy)
     return [
         Curve(_label([logdir for logdir, _ in members], args.by), task, [series for _, series in members])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dreamfleet.base.hints import choose_from
 from dreamfleet.commands.eval import add_run_arguments
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
@@ -83,7 +84,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("fps", args.fps, "is out of range", "use 1 to 240")
     for name in args.formats:
         if name not in FORMATS:
-            raise ConfigError("formats", name, "is unknown", f"choose from {', '.join(FORMATS)}")
+            raise ConfigError("formats", name, "is unknown", choose_from(name, FORMATS))
     if not args.episodes and not args.dreams:
         raise ConfigError("dreams", 0, "leaves nothing to record with --episodes 0", "set one of them to at least 1")
 

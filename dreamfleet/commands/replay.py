@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dreamfleet.base.logdir import TRAIN_REPLAY
+from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
 FLAGS = ("capacity",)
@@ -41,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Runs the action and prints its result."""
-    if words:
-        raise ConfigError("argument", words[0], "is unknown", "see dreamfleet replay --help")
+    refuse_words(words, "replay", FLAGS)
     if args.capacity < 0:
         raise ConfigError("capacity", args.capacity, "is negative", "use a number of steps, or 0 for all")
     counts = {"info": (1, 1), "export": (2, 2), "import": (2, None)}

@@ -123,7 +123,7 @@ class EnvGroup:
             self._failures[i] += 1
             if self._failures[i] >= MAX_FAILURES:
                 raise
-            log.exception("%s raised and is rebuilt", member)
+            log.exception("%s failed, rebuilding it", member)
             self._discard(member)
             self._members[i] = member = member._replace(env=self._build(member.env_id))
             self._limit.begin(self._steps[i])

@@ -99,7 +99,7 @@ class BackgroundRun:
         if outcome:
             self.error, self.outcome = pickle.loads(outcome)
         elif code:
-            self.error = RunFailed(f"the launcher ended: {describe_exit(code)}\nLog file: {self._log_file}")
+            self.error = RunFailed(f"the launcher process died: {describe_exit(code)}\nLog file: {self._log_file}")
 
 
 def main(fd: int) -> int:
@@ -139,7 +139,7 @@ def _watch(end: socket.socket, script: int, stop_s: float) -> None:
         if not _is_asked(end):
             break
         _stop()
-    print("script died: stopping", file=sys.stderr, flush=True)
+    print("the script has exited, stopping the run", file=sys.stderr, flush=True)
     _stop()
     threading.Event().wait(stop_s)  # cut short by the end of the process
     os.killpg(0, signal.SIGKILL)

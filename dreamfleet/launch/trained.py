@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dreamfleet.base.hints import choose_from
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import CheckpointError, ConfigError
@@ -36,7 +37,7 @@ def make_trained_agent(run: SavedRun) -> Any:
     try:
         agent.load(run.checkpoint.read("agent"))
     except CheckpointError as error:
-        remedy = "take a task with the observations and actions of the run, and the agent and sizes of its options"
+        remedy = "use a task with the observation and action spaces of the run, and its agent and network sizes"
         raise ConfigError("task", run.options.task, f"does not fit {run.checkpoint.name} ({error})", remedy) from None
     return agent
 
@@ -55,11 +56,12 @@ def _find_checkpoint(options: Options, given: str | Path | None) -> Checkpoint:
     if given is None:
         found = Checkpoints(options.logdir).latest() if directory.is_dir() else None
         if found is None and any(directory.glob("step-*")):
-            remedy = "see the warnings above, and go on training to get a whole one"
+            remedy = "see the warnings above; resume the run to save a new one"
             raise ConfigError("logdir", options.logdir, "holds a run whose checkpoints are all damaged", remedy)
         if found is None:
             reason = "holds a run that has not saved a checkpoint yet"
-            remedy = f"wait for the first one (run.save_every={options.run.save_every} s), or end the run with Ctrl-C"
+            first = f"wait for the first one (run.save_every={options.run.save_every} s)"
+            remedy = f"{first}, or stop the run with Ctrl-C, which saves one"
             raise ConfigError("logdir", options.logdir, reason, remedy)
         return found
     path = Path(given).expanduser()
@@ -68,5 +70,5 @@ def _find_checkpoint(options: Options, given: str | Path | None) -> Checkpoint:
         return Checkpoints.load(path)
     except CheckpointError as error:
         names = sorted(entry.name for entry in directory.glob("step-*"))
-        remedy = f"choose from {', '.join(names)}" if names else "leave it out for the newest"
+        remedy = choose_from(str(given), names) if names else "leave it out for the newest"
         raise ConfigError("checkpoint", str(given), f"cannot be read ({error})", remedy) from None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 
-from dreamfleet.base.hints import nearest
+from dreamfleet.base.hints import choose_from
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.fields import build, find_options, flatten
 from dreamfleet.options.root import Options
@@ -56,9 +56,7 @@ def load_preset(name: str) -> dict[str, Any]:
     """The options of a preset."""
     known = load_presets()
     if name not in known:
-        near = nearest(name, known)
-        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-        raise ConfigError("preset", name, "is unknown", f"choose from {', '.join(known)}{hint}")
+        raise ConfigError("preset", name, "is unknown", choose_from(name, known))
     return dict(known[name])
 
 

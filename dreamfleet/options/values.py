@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from dreamfleet.base.hints import nearest
+from dreamfleet.base.hints import choose_from, nearest
 from dreamfleet.errors import ConfigError, UnknownOption
 from dreamfleet.options.fields import Option
 
@@ -72,9 +72,7 @@ def _parse_one(option: Option, value: Any) -> Any:
         remedy = f"give {example} (the default is {option.default!r})"
         raise ConfigError(option.key, value, reason, remedy) from None
     if option.choices and parsed not in option.choices:
-        near = nearest(parsed, option.choices)
-        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-        raise ConfigError(option.key, value, "is unknown", f"choose from {', '.join(option.choices)}{hint}")
+        raise ConfigError(option.key, value, "is unknown", choose_from(parsed, option.choices))
     if option.kind in (int, float) and (violation := option.rule.violation(parsed)):
         raise ConfigError(option.key, parsed, violation, f"the default is {option.default!r}")
     return parsed

@@ -33,7 +33,7 @@ def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
 
 
 def run_sides(agent: Agent, learn: Side, act: Side, options: RoleOptions, actor_stop_s: float = ACTOR_STOP_S) -> None:
-    """Runs both sides of an agent in threads; an actor that outlives the learner by `actor_stop_s` is left behind."""
+    """Runs both sides of an agent in threads; an actor that takes longer than `actor_stop_s` to stop is abandoned."""
     barrier = threading.Barrier(2)
 
     def run(side: Side) -> None:
@@ -46,5 +46,5 @@ def run_sides(agent: Agent, learn: Side, act: Side, options: RoleOptions, actor_
     learner.join()  # it may still write a checkpoint when the actor has ended
     actor.join(actor_stop_s)
     if actor.is_alive():
-        log.warning("the actor did not stop within %g s of the learner: left behind", actor_stop_s)
+        log.warning("the policy server did not stop within %g s after the learner; exiting without it", actor_stop_s)
     lifecycle.raise_failure()

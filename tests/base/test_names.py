@@ -6,7 +6,7 @@ import pytest
 
 from dreamfleet.base.dtypes import find_dtype, find_extension_dtype
 from dreamfleet.base.extras import check_installed
-from dreamfleet.base.hints import did_you_mean, nearest
+from dreamfleet.base.hints import choose_from, did_you_mean, nearest
 from dreamfleet.base.loader import load_attribute, load_option
 from dreamfleet.errors import ConfigError
 
@@ -59,6 +59,12 @@ def test_an_error_of_the_module_is_its_own(code, error, tmp_path, monkeypatch):
     assert type(caught.value) is error
 
 
+def test_a_misspelt_attribute_is_asked_about():
+    with pytest.raises(ConfigError) as caught:
+        load_option("agent", "dreamfleet.agent.random:RandomAgnet", "name another")
+    assert caught.value.remedy == "did you mean dreamfleet.agent.random:RandomAgent?"
+
+
 def test_packages_are_looked_for_in_order():
     check_installed("task", "a", ["os", "json"], "run pip")
     with pytest.raises(ConfigError, match=r"needs the package nowhere_to_be_found, .*; run pip"):
@@ -71,3 +77,5 @@ def test_hints():
     assert nearest("env", ["run.envs", "steps"]) == ["run.envs"]
     assert did_you_mean("jsnl", ["jsonl", "wandb"], "none") == "did you mean jsonl?"
     assert did_you_mean("x", ["jsonl", "wandb"], "none") == "none"
+    assert choose_from("jsnl", ["jsonl", "wandb"]) == "choose from jsonl, wandb (did you mean jsonl?)"
+    assert choose_from("x", ["jsonl", "wandb"]) == "choose from jsonl, wandb"

@@ -168,7 +168,7 @@ def test_a_vector_that_raises_is_rebuilt_whole(caplog):
     lives[0].envs[1].length = "broken"
     obs = group.step(act(group, obs))
     assert obs["step"].tolist() == [0, 0] and obs["is_first"].all() and len(lives) == 2
-    assert "environment 7 raised and is rebuilt" in caplog.text
+    assert "environment 7 failed, rebuilding it" in caplog.text
 
 
 def test_what_works_only_alone_is_refused():

@@ -98,4 +98,4 @@ def test_one_that_fails_rarely_is_trained_on(tmp_path):
     result = train(tmp_path, "Flaky")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "warning: environment: RuntimeError: a glitch" in result.stdout
-    assert result.stdout.count("raised and is rebuilt: RuntimeError: a glitch") <= 3, result.stdout
+    assert result.stdout.count("failed, rebuilding it: RuntimeError: a glitch") <= 3, result.stdout

@@ -160,6 +160,7 @@ def test_export_and_import(logdir, tmp_path, capsys):
         (["export", "a"], 2, "got 1 paths"),
         (["import", "a", "b", "--capacity", "-1"], 2, "capacity=-1 is negative"),
         (["import", "a", "b", "--task", "x"], 2, "'--task' is unknown"),
+        (["import", "a", "b", "--capacty=3"], 2, "'--capacty=3' is unknown; did you mean --capacity?"),
         (["burn", "a"], 2, "'burn'"),
     ],
 )
