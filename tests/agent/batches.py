@@ -10,7 +10,10 @@ import numpy as np
 
 from dreamfleet.agent.dreamer.learning import DETER, STOCH
 from dreamfleet.agent.dreamer.sizes import model_sizes
+from dreamfleet.agent.dreamer.tuning import Tuning
 from dreamfleet.options import agent_options, load_options
+
+QUICK = Tuning(observe_unroll=1, imagine_unroll=1)  # to compile; `test_reference.py` compares the shipped form too
 
 STEP_SPACES = {
     "reward": elements.Space(np.float32),

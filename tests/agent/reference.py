@@ -12,7 +12,9 @@ import numpy as np
 
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.names import named_leaves, replace_leaves
+from dreamfleet.agent.dreamer.tuning import Tuning
 from dreamfleet.options import load_options
+from tests.agent.batches import QUICK
 
 PATH = Path(os.environ.get("DREAMFLEET_REFERENCE") or Path(__file__).parents[1] / "data" / "reference_a.npz")
 
@@ -82,7 +84,7 @@ def rename(name: str) -> str:
 class Reference:
     """One recording: arrays by key, and the model of the same sizes with the same weights."""
 
-    def __init__(self, path: Path = PATH):
+    def __init__(self, path: Path = PATH, tuning: Tuning = QUICK):
         self.meta = json.loads(path.with_suffix(".json").read_text())
         self.arrays = dict(np.load(path))
         self.compared: set[str] = set()  # keys
@@ -92,7 +94,8 @@ class Reference:
         self.config = load_options(overrides).dreamer
         self.obs_space = {key: self._space(f"obs/{key}", 2) for key in self.under("obs/")}
         self.act_space = {key: self._space(f"prevact/{key}", 2) for key in self.under("prevact/")}
-        model = jax.eval_shape(lambda: Model(jax.random.key(0), self.obs_space, self.act_space, self.config))
+        spaces = self.obs_space, self.act_space
+        model = jax.eval_shape(lambda: Model(jax.random.key(0), *spaces, self.config, tuning=tuning))
         self.model = self._load(model, "")
         self.slow_critic = self._load(self.model.critic, "slow_critic/")
 

@@ -4,19 +4,16 @@ import jax
 import numpy as np
 import pytest
 
-from dreamfleet.agent.dreamer import Dreamer, devices
-from tests.agent.batches import ACT_SPACE, OBS_SPACE, make_batch, make_config
+from dreamfleet.agent.dreamer import Dreamer
+from tests.agent.batches import ACT_SPACE, OBS_SPACE, QUICK, make_batch, make_config
 
-
-@pytest.fixture(autouse=True)
-def shard_small_parameters(monkeypatch):
-    monkeypatch.setattr(devices, "MIN_SHARDED", 16)
+TUNING = QUICK._replace(min_sharded=16)  # parameters are small here
 
 
 def run(updates=2, saved=None, **options):
     """The metrics of each update and what is saved after them."""
     config = make_config(dreamer__warmup=0, **{f"jax__{key}": value for key, value in options.items()})
-    agent = Dreamer(OBS_SPACE, ACT_SPACE, config)
+    agent = Dreamer(OBS_SPACE, ACT_SPACE, config, TUNING)
     if saved:
         agent.load(saved)
     carry, results = agent.init_train(config.batch_size), []

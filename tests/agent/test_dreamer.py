@@ -10,7 +10,7 @@ from dreamfleet.agent.contract import GrowingSlotAgent
 from dreamfleet.agent.dreamer import Dreamer
 from dreamfleet.agent.dreamer.learning import DETER, STOCH
 from dreamfleet.errors import CheckpointError, ConfigError, NonFiniteLoss
-from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
+from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, QUICK, make_batch, make_config
 
 MIXED = {**IMAGE_SPACE, **OBS_SPACE}
 
@@ -27,7 +27,7 @@ def config(logdir):
 
 @pytest.fixture(scope="module")
 def agent(config):
-    return Dreamer(MIXED, ACT_SPACE, config)
+    return Dreamer(MIXED, ACT_SPACE, config, QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_report_shows_open_loop_predictions(agent, config, batch, trained):
 
 def test_report_gives_gradient_norms_if_asked():
     config = make_config(dreamer__grad_norms=True)
-    agent = Dreamer(OBS_SPACE, ACT_SPACE, config)
+    agent = Dreamer(OBS_SPACE, ACT_SPACE, config, QUICK)
     _, metrics = agent.report(agent.init_report(config.batch_size), make_batch(OBS_SPACE, ACT_SPACE, config))
     assert metrics["grad_norm/vector/decoder"] > 0
     assert metrics["grad_norm/vector/actor"] == 0

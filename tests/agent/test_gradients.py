@@ -11,7 +11,7 @@ from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.distributions import Bernoulli, BoundedNormal, Categorical, TwoHot, symlog_error
 from dreamfleet.agent.dreamer.networks.rssm import LatentState
 from dreamfleet.agent.dreamer.objective import objective
-from tests.agent.batches import ACT_SPACE, OBS_SPACE, make_batch, make_config, random_module
+from tests.agent.batches import ACT_SPACE, OBS_SPACE, QUICK, make_batch, make_config, random_module
 
 KEY = jax.random.key(0)
 NAMES = ("dyn", "rep", "vector", "token", "reward", "cont", "policy", "value", "replay_value")
@@ -23,7 +23,7 @@ def normal(*shape, seed=0):
 
 
 def make_model(config, **options):
-    return random_module(lambda: Model(KEY, OBS_SPACE, ACT_SPACE, config), **options)
+    return random_module(lambda: Model(KEY, OBS_SPACE, ACT_SPACE, config, tuning=QUICK), **options)
 
 
 TARGET = 3 * normal(4, seed=1)

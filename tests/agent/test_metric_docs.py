@@ -8,7 +8,7 @@ import numpy as np
 
 from dreamfleet.agent.dreamer import learning, reporting
 from dreamfleet.agent.dreamer.model import Model
-from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, make_batch, make_config
+from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, QUICK, make_batch, make_config
 from tests.documented import find_undocumented
 
 
@@ -19,7 +19,7 @@ def test_every_metric_of_dreamer_is_documented():
     del data["stepid"]
 
     def compute(key: jax.Array) -> dict:
-        model = Model(key, obs_space, ACT_SPACE, config.dreamer, config.jax.precision)
+        model = Model(key, obs_space, ACT_SPACE, config.dreamer, tuning=QUICK)
         state = learning.make_learning(model, key, config.dreamer)
         carry = learning.initial_carry(model, config.batch_size)
         options = {"options": config.dreamer, "context": config.replay_context}

@@ -9,10 +9,19 @@ from dreamfleet.agent.dreamer.imagination import imagination_noise, imagine
 from dreamfleet.agent.dreamer.networks.heads import PolicyHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.spaces import Field, flatten
-from tests.agent.batches import random_module
+from tests.agent.batches import QUICK, random_module
 
 KEY = jax.random.key(0)
-SIZES = {"deter": 16, "hidden": 6, "stoch": 3, "classes": 4, "blocks": 4, "unimix": 0.01, "dtype": "float32"}
+SIZES = {
+    "deter": 16,
+    "hidden": 6,
+    "stoch": 3,
+    "classes": 4,
+    "blocks": 4,
+    "unimix": 0.01,
+    "dtype": "float32",
+    "tuning": QUICK,
+}
 
 
 @pytest.fixture(scope="module", params=[1, 2])

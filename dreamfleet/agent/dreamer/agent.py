@@ -29,6 +29,7 @@ from dreamfleet.agent.dreamer.names import (
     replace_leaves,
 )
 from dreamfleet.agent.dreamer.spaces import NOT_OBSERVED, action_fields
+from dreamfleet.agent.dreamer.tuning import SHIPPED, Tuning
 from dreamfleet.base import waits
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import AgentOptions
@@ -49,7 +50,11 @@ class Dreamer:
     """The agent methods over compiled functions; `train` returns what the update before computed."""
 
     def __init__(
-        self, obs_space: dict[str, elements.Space], act_space: dict[str, elements.Space], options: AgentOptions
+        self,
+        obs_space: dict[str, elements.Space],
+        act_space: dict[str, elements.Space],
+        options: AgentOptions,
+        tuning: Tuning = SHIPPED,
     ):
         devices.configure(options.jax)
         self.obs_space, self.act_space = obs_space, act_space
@@ -57,14 +62,14 @@ class Dreamer:
         self._context = options.replay_context
         self._has_priority = options.replay.priority > 0
         self._logdir = Path(options.logdir)
-        self._placement = devices.Placement(options.jax)
+        self._placement = devices.Placement(options.jax, tuning)
         if options.batch_size % self._placement.devices:
             reason = f"cannot be shared by {self._placement.devices} devices"
             raise ConfigError("batch_size", options.batch_size, reason, "choose a multiple, or set jax.train_devices")
         self._policy_keys = ["is_first", *(key for key in obs_space if key not in NOT_OBSERVED)]
         self._train_keys = [*obs_space, *(field.key for field in action_fields(act_space)), "consec"]
         self._train_keys += [learning.DETER, learning.STOCH] if self._context else []
-        self._make_state(obs_space, act_space, options)
+        self._make_state(obs_space, act_space, options, tuning)
         self._policy_seed = options.seed + 1
         self.seed_policy(0)
         self._compile()
@@ -158,10 +163,10 @@ class Dreamer:
             part, self.obs_space, self._policy_keys, self._policy_seed, self._is_greedy(mode)
         )
 
-    def _make_state(self, obs_space: dict, act_space: dict, options: AgentOptions) -> None:
+    def _make_state(self, obs_space: dict, act_space: dict, options: AgentOptions, tuning: Tuning) -> None:
         def make():
             model_key, key = jax.random.split(jax.random.key(options.seed))
-            model = Model(model_key, obs_space, act_space, self._options, options.jax.precision)
+            model = Model(model_key, obs_space, act_space, self._options, options.jax.precision, tuning)
             return model, learning.make_learning(model, key, self._options)
 
         self._shardings = self._placement.params(jax.eval_shape(make))

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dreamfleet.agent.dreamer.tuning import Tuning
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.jax import JaxOptions
 
 # The thread that acts gets the interpreter soon, also while another one starts an update or collects its results.
 SWITCH_INTERVAL_S = 5e-4
-MIN_SHARDED = 2**14  # smaller parameters are kept whole on every device
 AXIS = "data"
 
 
@@ -48,7 +48,7 @@ def _local_devices(platform: str) -> list[Any]:
 class Placement:
     """The devices that train and the one that acts, and how arrays lie on them."""
 
-    def __init__(self, options: JaxOptions):
+    def __init__(self, options: JaxOptions, tuning: Tuning):
         devices = _local_devices(options.platform)
         count = options.train_devices or len(devices)
         for key, needed in (("train_devices", count), ("policy_device", options.policy_device + 1)):
@@ -58,6 +58,7 @@ class Placement:
         self.policy_device = devices[options.policy_device]
         self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
         self._is_sharded = options.sharding == "sharded"
+        self._min_sharded = tuning.min_sharded
 
     @property
     def devices(self) -> int:
@@ -78,7 +79,7 @@ class Placement:
 
     def _param(self, leaf: Any) -> NamedSharding:
         axes = [axis for axis, size in enumerate(leaf.shape) if size % self.devices == 0]
-        if not self._is_sharded or leaf.size < MIN_SHARDED or not axes:
+        if not self._is_sharded or leaf.size < self._min_sharded or not axes:
             return self.whole
         split = max(axes, key=lambda axis: leaf.shape[axis])
         return NamedSharding(self._mesh, PartitionSpec(*[AXIS if axis == split else None for axis in range(leaf.ndim)]))

@@ -7,8 +7,6 @@ from dreamfleet.agent.dreamer.networks.heads import PolicyHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.spaces import flatten
 
-UNROLL = 5
-
 Actions = dict[str, jax.Array]
 Noise = tuple[jax.Array, Actions]
 
@@ -54,6 +52,6 @@ def imagine(rssm: RSSM, actor: PolicyHead, start: LatentState, noise: Noise) -> 
         following = LatentState(deter, rssm.draw(rssm.prior_logits(x), latent_noise))
         return (following, projected), (state.features, actions)
 
-    unroll = min(UNROLL, len(noise[0]))
+    unroll = min(rssm.tuning.imagine_unroll, len(noise[0]))
     (last, _), (features, actions) = jax.lax.scan(step, (start, start.deter @ from_deter), noise, unroll=unroll)
     return features, actions, last

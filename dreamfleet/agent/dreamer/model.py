@@ -12,6 +12,7 @@ from dreamfleet.agent.dreamer.networks.heads import ContinueHead, PolicyHead, Tw
 from dreamfleet.agent.dreamer.networks.rssm import RSSM
 from dreamfleet.agent.dreamer.sizes import model_sizes
 from dreamfleet.agent.dreamer.spaces import action_fields
+from dreamfleet.agent.dreamer.tuning import SHIPPED, Tuning
 from dreamfleet.options.dreamer import DreamerOptions
 
 ACTING = ("encoder", "rssm", "actor")  # what the policy needs
@@ -35,6 +36,7 @@ class Model(eqx.Module):
         act_space: Mapping[str, elements.Space],
         options: DreamerOptions,
         dtype: str = "float32",
+        tuning: Tuning = SHIPPED,
     ):
         keys = jax.random.split(key, 7)
         sizes = model_sizes(options)
@@ -56,6 +58,7 @@ class Model(eqx.Module):
             prior_layers=options.prior_layers,
             unimix=options.unimix,
             dtype=dtype,
+            tuning=tuning,
         )
         self.decoder = Decoder(
             keys[2],

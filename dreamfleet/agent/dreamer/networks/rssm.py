@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from dreamfleet.agent.dreamer.networks.distributions import Categorical
 from dreamfleet.agent.dreamer.networks.late_gradients import scan_late
 from dreamfleet.agent.dreamer.networks.layers import BlockLinear, Dense, Linear, RMSNorm
+from dreamfleet.agent.dreamer.tuning import SHIPPED, Tuning
 
-OBSERVE_UNROLL = 4
 LOOP_ROWS = 128  # from this many rows on, a product for each block is faster on CPU than a batched one
 
 
@@ -43,6 +43,7 @@ class RSSM(eqx.Module):
     blocks: int = eqx.field(static=True)
     unimix: float = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
+    tuning: Tuning = eqx.field(static=True)
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class RSSM(eqx.Module):
         prior_layers: int,
         unimix: float,
         dtype: str,
+        tuning: Tuning = SHIPPED,
     ):
         keys = iter(jax.random.split(key, 6 + dynamics_layers + posterior_layers + prior_layers))
         flat = stoch * classes
@@ -77,7 +79,7 @@ class RSSM(eqx.Module):
         self.prior = [Dense(next(keys), width, hidden) for width in widths]
         self.prior_logits = Linear(next(keys), hidden, flat)
         self.deter, self.stoch, self.classes, self.blocks = deter, stoch, classes, blocks
-        self.unimix, self.dtype = unimix, dtype
+        self.unimix, self.dtype, self.tuning = unimix, dtype, tuning
 
     def initial(self, batch: tuple[int, ...]) -> LatentState:
         zeros = jnp.zeros((*batch, self.deter), self.dtype)
@@ -145,7 +147,7 @@ class RSSM(eqx.Module):
             return state, (state, logits)
 
         inputs = jax.tree.map(lambda x: x.swapaxes(0, 1), (keep, action_hidden, token_hidden, noise))
-        _, outputs = scan_late(step, layers, norms, state, inputs, min(OBSERVE_UNROLL, is_first.shape[1]))
+        _, outputs = scan_late(step, layers, norms, state, inputs, min(self.tuning.observe_unroll, is_first.shape[1]))
         return jax.tree.map(lambda x: x.swapaxes(0, 1), outputs)
 
     def predict(self, state: LatentState, actions: jax.Array, noise: jax.Array) -> LatentState:
