@@ -13,7 +13,7 @@ from dreamfleet.rpc.messages import Failure, Reply, Request, refuse_version
 if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server
 
-VERSION = 3  # of the format of messages, as this file and the codec define it
+VERSION = 4  # of the format of messages, as this file, the codec and the engines define it
 MAX_REPLY_BYTES = 1 << 40  # the server limits its replies
 ENGINE_LIMIT = codec.MAX_BYTES + (1 << 20)  # larger messages end the connection; smaller ones get an answer
 SEND_QUEUE = 4096  # answers that wait for one client to read them

@@ -8,6 +8,7 @@ import zmq
 
 from dreamfleet.rpc import wire
 from dreamfleet.rpc.keys import load_key
+from dreamfleet.rpc.zmq import sockets
 from tests.rpc.links import WAIT_S
 
 GREETING = b"\x93dfrpc" + struct.pack("<H", wire.VERSION)
@@ -66,10 +67,10 @@ class ZmqPeer:
         self._dealer.connect(f"tcp://127.0.0.1:{addr.rpartition(':')[2]}")
 
     def send(self, frames: list[bytes]) -> None:
-        self._dealer.send_multipart(frames)
+        self._dealer.send_multipart(sockets.cut(frames))
 
     def receive(self) -> list[bytes]:
-        return self._dealer.recv_multipart()
+        return sockets.join(self._dealer.recv_multipart())
 
     def drain(self) -> None:
         while self._dealer.poll(0):

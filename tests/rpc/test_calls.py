@@ -8,6 +8,8 @@ import pytest
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError
+from dreamfleet.rpc import codec
+from dreamfleet.rpc.zmq import sockets
 from tests.rpc.links import WAIT_S
 
 TREE = {
@@ -61,6 +63,16 @@ def test_trees_come_back_as_they_were(link):
     assert result["large"].ctypes.data % 64 == 0
     result["image"][:] = 0
     assert TREE["image"].any()
+
+
+def test_messages_of_any_size_come_back_as_they_were(link):
+    link.serve(echo=lambda data: data)
+    client = link.make_client()
+    limits = (codec.LARGE, sockets.PIECE, 2 * sockets.PIECE)  # where a message is put together in another way
+    for size in [limit + extra for limit in limits for extra in (-1, 0, 1)]:
+        contents = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+        data = {"small": np.arange(3), "array": contents, "bytes": contents.tobytes(), "many": [contents[:60_000]] * 9}
+        assert_equal(client.call("echo", data).result(WAIT_S), data)
 
 
 @pytest.mark.parametrize("data", [None, {}, [], 3, "text", np.arange(4)])

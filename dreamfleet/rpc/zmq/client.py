@@ -85,13 +85,13 @@ class ZmqClientEngine:
             while sockets.has_message(self._socket):
                 messages.append(sockets.receive(self._socket))
             can_send = is_stuck and sockets.has_room(self._socket)
-        for frames in messages:  # before the events: answers that came before the connection was lost count
-            self._read_answer(frames)
+        for pieces in messages:  # before the events: answers that came before the connection was lost count
+            self._read_answer(sockets.join(pieces))
         for event in events:
             self._handle_event(event)
         return bool(events or messages or can_send)
 
-    def _read_answer(self, frames: list[zmq.Frame]) -> None:
+    def _read_answer(self, frames: list[codec.Buffer]) -> None:
         self._calls.counters.bytes_in += sum(map(len, frames))
         number, outcome = wire.read_answer(frames)
         if isinstance(outcome, BadRequest):

@@ -12,7 +12,7 @@ from dreamfleet.rpc.addresses import cannot_listen
 from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Answer, Request
-from dreamfleet.rpc.wire import ENGINE_LIMIT, SEND_QUEUE, ServerWire
+from dreamfleet.rpc.wire import SEND_QUEUE, ServerWire
 from dreamfleet.rpc.zmq import sockets
 from dreamfleet.rpc.zmq.gatekeeper import Gatekeeper
 
@@ -93,7 +93,6 @@ class ZmqServerEngine:
         socket = sockets.make_socket(self._context, zmq.ROUTER, is_ipv6=self._endpoint.startswith("tcp://["))
         socket.router_mandatory = True
         socket.sndhwm, socket.rcvhwm = SEND_QUEUE, _RECEIVE_QUEUE
-        socket.maxmsgsize = max(self._wire.max_bytes, ENGINE_LIMIT)
         socket.curve_server = True
         socket.curve_secretkey = self._key.secret
         socket.zap_domain = b"dreamfleet"
@@ -113,9 +112,9 @@ class ZmqServerEngine:
 
     def _step(self) -> None:
         messages = self._receive()
-        for identity, *frames in messages:
+        for identity, *pieces in messages:
             self._clients.add(identity.bytes)
-            self._wire.accept(identity.bytes, frames)
+            self._wire.accept(identity.bytes, sockets.join(pieces, self._wire.max_bytes))
         self._server.flush()
         if not messages:
             poll = self._poll if self._wire.pending < self._wire.max_pending else self._poll_full

@@ -10,6 +10,7 @@ import select
 import time
 from typing import cast
 
+import numpy as np
 import zmq
 from zmq.backend import Socket as BareSocket
 
@@ -27,9 +28,14 @@ _EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _send, _receive, _get = BareSocket.send, BareSocket.recv, BareSocket.get
 
+# A longer frame travels as pieces of this size, so that libzmq can refuse any longer one before it takes memory for it:
+# its limit holds for peers that have not proved anything yet, too.
+PIECE = 1 << 17
+_ENCRYPTION = 64  # bytes, or fewer, that CURVE adds to a piece
+
 _HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 10_000
 _CONNECT_MS = 2_000  # for one attempt to connect
-_HANDSHAKE_MS = 10_000  # for a peer to prove that it has the key
+HANDSHAKE_S = 10.0  # for a peer to prove that it has the key
 
 
 def make_socket(context: zmq.Context, kind: int, *, is_ipv6: bool) -> zmq.Socket:
@@ -37,9 +43,10 @@ def make_socket(context: zmq.Context, kind: int, *, is_ipv6: bool) -> zmq.Socket
     socket = context.socket(kind)
     socket.linger = 0
     socket.ipv6 = is_ipv6
+    socket.maxmsgsize = PIECE + _ENCRYPTION
     socket.heartbeat_ivl = _HEARTBEAT_MS
     socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
-    socket.handshake_ivl = _HANDSHAKE_MS
+    socket.handshake_ivl = int(1000 * HANDSHAKE_S)
     # Without it the kernel doubles its pauses between attempts while a link is cut, and comes back up to a minute late.
     socket.connect_timeout = _CONNECT_MS
     socket.tcp_maxrt = _HEARTBEAT_TIMEOUT_MS  # bytes that were not acknowledged for as long: the link is dead
@@ -95,17 +102,46 @@ def read_event(monitor: zmq.Socket) -> tuple[int, int]:
 
 def send(socket: zmq.Socket, frames: list[codec.Buffer]) -> None:
     """Sends a whole message without blocking; raises `zmq.Again` before its first frame if there is no room."""
-    *leading, last = frames
-    for frame in leading:
-        _send(socket, frame, _NOBLOCK_MORE, len(frame) <= codec.LARGE)
+    *leading, last = cut(frames)
+    for piece in leading:
+        _send(socket, piece, _NOBLOCK_MORE, len(piece) <= codec.LARGE)
     _send(socket, last, _NOBLOCK, len(last) <= codec.LARGE)
 
 
+def cut(frames: list[codec.Buffer]) -> list[codec.Buffer]:
+    """Each frame as any number of whole pieces and a shorter one, possibly empty, which is its end."""
+    if max(map(len, frames)) < PIECE:
+        return frames
+    views = map(memoryview, frames)
+    return [view[start : start + PIECE] for view in views for start in range(0, len(view) + 1, PIECE)]
+
+
 def receive(socket: zmq.Socket) -> list[zmq.Frame]:
-    """The frames of the next message; raises `zmq.Again` where there is none."""
-    frame = _receive(socket, _NOBLOCK, False)
-    frames = [frame]
-    while frame.more:
-        frame = _receive(socket, _NOBLOCK, False)
-        frames.append(frame)
+    """The pieces of the next message; raises `zmq.Again` where there is none."""
+    piece = _receive(socket, _NOBLOCK, False)
+    pieces = [piece]
+    while piece.more:
+        piece = _receive(socket, _NOBLOCK, False)
+        pieces.append(piece)
+    return pieces
+
+
+def join(pieces: list[codec.Buffer], max_bytes: float = math.inf) -> list[codec.Buffer]:
+    """The frames of a message, unless they have more than `max_bytes`: then they will not be read."""
+    if max(map(len, pieces), default=0) < PIECE or sum(map(len, pieces)) > max_bytes:
+        return pieces
+    frames, start = [], 0
+    for end, piece in enumerate(pieces, 1):
+        if len(piece) < PIECE or end == len(pieces):
+            frames.append(_concatenate(pieces[start:end]) if end - start > 1 else piece)
+            start = end
     return frames
+
+
+def _concatenate(pieces: list[codec.Buffer]) -> np.ndarray:
+    """One frame, in memory that the codec can use as it is."""
+    frame, end = codec.empty_aligned(sum(map(len, pieces))), 0
+    for piece in pieces:
+        start, end = end, end + len(piece)
+        frame[start:end] = np.frombuffer(piece, np.uint8)
+    return frame
