@@ -53,6 +53,9 @@ RATIO_SAMPLE = Wait(
 END_OF_RUN = Wait("{peer}: end of the run", "all steps taken, waiting for the learner to finish")
 REPLAY_ROOM = Wait("replay: room for {method}", *_NO_ROOM, edge=("replay", "actor"), cause=RATIO_INSERT)
 ADD_BATCH = Wait("replay.add_batch", edge=("replay", "actor"), cause=RATIO_INSERT)
+FIRST_ANSWER = Wait(
+    "replay: its first acknowledgement", "acting paused {time} until replay answers", edge=("replay", "actor")
+)
 BATCH = Wait("replay: a {mode} batch", *_NO_BATCH, edge=("replay", "learner"), cause=RATIO_SAMPLE)
 SAMPLE_BATCH = Wait("replay.sample_batch_{mode}", *_NO_BATCH, edge=("replay", "learner"), cause=RATIO_SAMPLE)
 UPDATE_REPLAY = Wait("replay.update", edge=("replay", "learner"))

@@ -40,8 +40,11 @@ def waits_in_code():
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
+            place = f"{path.relative_to(ROOT)}:{node.lineno}" if is_call else ""
             if is_call and (node.func.attr == "waiting" or ast.unparse(node.func).endswith("limit.begin")):
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.args[0]
+                yield place, node.args[0]
+            elif is_call and node.func.attr in ("_wait", "wait_while") and isinstance(node.args[-1], ast.Constant):
+                yield place, ast.Constant(f"replay: {node.args[-1].value}")  # of a channel, which adds its peer
 
 
 def written_out(expression: ast.expr) -> str:
