@@ -35,6 +35,7 @@ CHARTS = Path(bokeh.__file__).parent / "server/static/js"
 CHART_FILES = ("bokeh.min.js", "bokeh-api.min.js")
 MAX_SERIES = 2000  # in one answer
 MAX_FEEDS = 64
+MAX_PAGE_NAME = 64  # characters
 BAND_POINTS = 60
 HEADERS = {
     "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:",
@@ -67,6 +68,7 @@ def make_app(hub: Hub, token: str = "", is_stopping: Callable[[], bool] = lambda
             Route("/api/log", pages.log),
             Route("/api/report", pages.report),
             Route("/api/csv", pages.csv),
+            Route("/api/watch", pages.watch),
             Route("/api/events", pages.events),
             Route("/charts/{file}", pages.charts),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -104,6 +106,9 @@ class Pages:
         self._hub = hub
         self._is_stopping = is_stopping
         self._feeds = 0
+        self._watched: dict[
+            str, list[str]
+        ] = {}  # metrics on screen by page, oldest first
 
     async def index(self, _: Request) -> Response:
         """The page itself."""
@@ -217,12 +222,25 @@ class Pages:
         headers = {"content-disposition": f'attachment; filename="{name}.csv"'}
         return StreamingResponse(lines(), media_type="text/csv", headers=headers)
 
+    async def watch(self, request: Request) -> Response:
+        """Tells which metrics a page has on screen: its stream brings no others."""
+        page = _text(request, "page")[:MAX_PAGE_NAME]
+        self._watched.pop(page, None)
+        self._watched[page] = request.query_params.getlist("metric")
+        if len(self._watched) > 2 * MAX_FEEDS:
+            del self._watched[next(iter(self._watched))]
+        return JSONResponse({})
+
     async def events(self, request: Request) -> Response:
-        """What is new, for as long as the browser stays."""
+        """What is new while the browser stays: of the metrics that its page watches, or without a page of all."""
         await asyncio.to_thread(self._hub.ask)
         names = [name for name in request.query_params.getlist("run") if name in self._hub.runs]
-        metrics = request.query_params.getlist("metric")
-        feed = Feed(self._hub, names, _read_view(request), metrics, _read_cursor(request, names))
+        page = request.query_params.get("page", "")[:MAX_PAGE_NAME]
+
+        def wanted() -> list[str] | None:
+            return self._watched.get(page, []) if page else None
+
+        feed = Feed(self._hub, names, _read_view(request), wanted, _read_cursor(request, names))
         if self._feeds >= MAX_FEEDS:
             raise HTTPException(503, f"{MAX_FEEDS} pages are open already")
 

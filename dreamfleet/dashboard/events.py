@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from dreamfleet.dashboard.fleet import describe_fleet
@@ -15,14 +15,25 @@ KEEP_ALIVE_S = 15.0
 
 
 class Feed:
-    """One browser's stream. It remembers only what it has sent: a slow reader costs no memory."""
+    """One browser's stream. It remembers only what it has sent: a slow reader costs no memory.
 
-    def __init__(self, hub: Hub, names: Sequence[str], view: View, metrics: Sequence[str], cursor: dict[str, Any]):
+    `wanted` are the metrics whose values it brings: those on screen, or None for all.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        names: Sequence[str],
+        view: View,
+        wanted: Callable[[], Collection[str] | None],
+        cursor: dict[str, Any],
+    ):
         self._hub = hub
         self._names = names
         self._view = view
-        self._metrics = frozenset(metrics)
+        self._wanted = wanted
         self._cursors: dict[str, list[int]] = cursor
+        self._metrics: dict[str, int] = {}  # how many names of metrics were sent
         self._versions: dict[str, int] = {}  # of summaries that were sent
         self._details: dict[str, int] = {}
 
@@ -64,18 +75,18 @@ class Feed:
     def _collect_run(self, run: Run) -> list[tuple[str, Any]]:
         run.want()
         events: list[tuple[str, Any]] = []
+        if self._metrics.get(run.name) != (count := run.metric_count):
+            self._metrics[run.name] = count
+            events.append(("names", {"run": run.name, "metrics": run.metrics()}))
         now = run.cursor()
         before = self._cursors.setdefault(run.name, now)
         if now != before:
-            news = run.new_values(before, self._view)
+            news = run.new_values(before, self._view, self._wanted())
             self._cursors[run.name] = now
             if news is None:
-                events.append(("reload", {"run": run.name, "metrics": run.metrics()}))
+                events.append(("reload", {"run": run.name}))
             else:
-                for file, data in news.items():
-                    if self._metrics:
-                        data["values"] = {key: data["values"][key] for key in data["values"].keys() & self._metrics}
-                    events.append(("rows", {"run": run.name, "file": file, **data}))
+                events += [("rows", {"run": run.name, "file": file, **data}) for file, data in news.items()]
         if run is self._hub.runs.get(self._names[0]) and self._details.get(run.name) != run.detail_version:
             self._details[run.name] = run.detail_version
             events.append(("fleet", {"run": run.name, **describe_fleet(run), "reports": run.reports()}))

@@ -4,6 +4,7 @@ import contextlib
 import re
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,12 @@ class Run:
         with self._lock:
             return [number for table in self._tables.values() for number in (table.generation, table.rows)]
 
+    @property
+    def metric_count(self) -> int:
+        """How many metrics there are; names are only added, unless a file is replaced."""
+        with self._lock:
+            return sum(len(table.names()) for table in self._tables.values())
+
     def metrics(self) -> list[str]:
         """The names of all metrics."""
         with self._lock:
@@ -129,8 +136,13 @@ class Run:
             line = make_line(table.points(metric), lambda points: self._xs(points, view.axis), view.window)
             return line, [table.generation, table.rows], not table.is_complete
 
-    def new_values(self, since: list[int], view: View) -> dict[str, dict] | None:
-        """What came after a cursor, by file; None if there is too much of it, or the file is another one."""
+    def new_values(
+        self, since: list[int], view: View, metrics: Collection[str] | None = None
+    ) -> dict[str, dict] | None:
+        """What came after a cursor, by file, of these or all metrics.
+
+        None if there is too much of it, or the file is another one.
+        """
         news: dict[str, dict] = {}
         with self._lock:
             for i, (file, table) in enumerate(self._tables.items()):
@@ -138,7 +150,7 @@ class Run:
                 if generation != table.generation or table.rows - row > 500 or row > table.rows:
                     return None
                 if table.rows > row:
-                    news[file] = self._new_of(table, row, view)
+                    news[file] = self._new_of(table, row, view, metrics)
         return news
 
     def points(self, metric: str) -> Points:
@@ -174,9 +186,9 @@ class Run:
             return np.interp(points.step, known.step, known.value) if len(known.step) else np.zeros(len(points.step))
         return points.step.astype(float)
 
-    def _new_of(self, table: Table, row: int, view: View) -> dict:
+    def _new_of(self, table: Table, row: int, view: View, metrics: Collection[str] | None) -> dict:
         values = {}
-        for metric in table.names():
+        for metric in table.names() if metrics is None else metrics:
             points = table.points(metric, row)
             if not len(points.row):
                 continue

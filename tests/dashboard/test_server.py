@@ -84,6 +84,19 @@ def test_only_what_is_new_is_sent_and_a_lost_connection_goes_on(tmp_path, run, d
         assert rows["values"]["episode/score"] == [[41], [5010.0], [60.0], [55.0]]
 
 
+def test_a_page_gets_the_metrics_that_it_has_on_screen_and_the_names_of_all(run, dashboard):
+    ask(dashboard, "runs")
+    with Events(dashboard, run="run", page="mine") as events:
+        names = events.wait("names")["metrics"]
+        assert {"train/m0", "train/m4", "episode/score"} <= set(names)
+        ask(dashboard, "watch", page="other", metric=["train/m0"])
+        ask(dashboard, "watch", page="mine", metric=["train/m1", "train/new", "no/such"])
+        append(run / "metrics.jsonl", [(5000, {"train/m0": 1.0, "train/m1": 2.0, "train/new": 3.0})])
+        assert events.wait("names")["metrics"] == [*names[:5], "train/new", *names[5:]]
+        rows = events.wait("rows", lambda rows: rows["file"] == "metrics.jsonl")
+        assert rows["values"] == {"train/m1": [[100], [5000.0], [2.0]], "train/new": [[100], [5000.0], [3.0]]}
+
+
 def test_a_run_that_starts_later_appears_and_one_that_is_removed_goes(tmp_path, run, dashboard):
     with Events(dashboard) as events:
         events.wait("runs", lambda runs: runs["changed"][0]["name"] == "run")
@@ -218,12 +231,12 @@ def test_ten_thousand_bad_requests(tmp_path, run):
         assert server.poll() is None
 
 
-PATHS = ("runs", "series", "report", "log", "csv", "band", "metrics", "fleet", "configs", "faults", "events")
+PATHS = ("runs", "series", "report", "log", "csv", "band", "metrics", "fleet", "configs", "faults", "events", "watch")
 PARTS = (
     *("..", "%2e%2e", "..%2f..%2f", "%252e%252e", "..\\", "%c0%ae%c0%ae", "%00", "//", "%ff", "é", "x" * 3000),
     *("etc/passwd", "secret", "outside", "static", "charts", "api", "run", "logs", *PATHS),
 )
-KEYS = ("run", "metric", "name", "file", "role", "axis", "window", "points", "start", "end", "search", "token")
+KEYS = ("run", "metric", "name", "file", "role", "axis", "window", "points", "start", "end", "search", "token", "page")
 VALUES = (
     *("run", "../outside", "..%2foutside", "/etc/passwd", "secret", "link.jsonl", "episode/score", "train/m0", ""),
     *("-1", "0", "1e999", "nan", "99999999999999999999", "%00", "%ff%fe", "step", "hours", "update"),

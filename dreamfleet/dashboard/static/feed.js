@@ -5,6 +5,7 @@ import { state, range } from "./state.js";
 export const runs = new Map(); // name -> summary
 export const fleets = new Map(); // name -> fleet, of the run in focus
 const listeners = new Map(); // event -> functions
+export const page = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16)).join(""); // its name for the server
 let source = null;
 let address = "";
 
@@ -40,7 +41,7 @@ export function view() {
 
 // Opens the stream for the chosen runs, or opens it again if they or the view have changed.
 export function connect() {
-  const next = url("events", { run: state.run, ...view() });
+  const next = url("events", { run: state.run, page, ...view() });
   if (next === address && source?.readyState !== EventSource.CLOSED) return;
   source?.close();
   address = next;
@@ -59,6 +60,7 @@ export function connect() {
     fleets.set(fleet.run, fleet);
     tell("fleet", fleet);
   });
+  source.addEventListener("names", (event) => tell("names", JSON.parse(event.data)));
   source.addEventListener("rows", (event) => tell("rows", JSON.parse(event.data)));
   source.addEventListener("reload", (event) => tell("reload", JSON.parse(event.data)));
 }

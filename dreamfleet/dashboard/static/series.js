@@ -1,6 +1,6 @@
 // The series that charts show: history once, then what the stream brings. Charts of one frame share one request.
 
-import { ask, on, range, view } from "./feed.js";
+import { ask, on, page, range, view } from "./feed.js";
 
 const POINTS = 800; // of a line, before it is reduced again
 const RELOAD_MS = 1500; // between two requests for the same series
@@ -74,7 +74,25 @@ export function watch(run, metric, listener) {
   const series = cache.get(key);
   series.listeners.add(listener);
   if (series.isStale) request(series);
-  return [series, () => series.listeners.delete(listener)];
+  return [series, () => unwatch(series, listener)];
+}
+
+function unwatch(series, listener) {
+  series.listeners.delete(listener);
+  if (!series.listeners.size) series.isStale = true; // the stream does not bring it any more
+}
+
+// Tells the server which metrics are on screen, before their history is asked for: what comes later is in the stream.
+let told = "";
+let telling = Promise.resolve();
+function tellWatched() {
+  const watched = [...cache.values()].filter((series) => series.listeners.size);
+  const metric = [...new Set(watched.map((series) => series.metric))].sort();
+  if (metric.join("\n") !== told) {
+    told = metric.join("\n");
+    telling = telling.then(() => ask("watch", { page, metric })).catch(() => (told = ""));
+  }
+  return telling;
 }
 
 function request(series) {
@@ -95,6 +113,7 @@ async function flush() {
   const batch = [...waiting.values()];
   waiting.clear();
   timer = 0;
+  await tellWatched();
   const byMetrics = new Map(); // runs that are asked for the same metrics share a request
   for (const run of new Set(batch.map((series) => series.run))) {
     const metrics = batch.filter((series) => series.run === run).map((series) => series.metric);
@@ -150,24 +169,34 @@ export function namesOf(runs) {
 const nameListeners = new Set();
 export const onNames = (listener) => nameListeners.add(listener);
 
-on("rows", ({ run, file, generation, rows, values }) => {
-  const known = metricNames.get(run);
-  let isNew = false;
-  for (const [metric, points] of Object.entries(values)) {
-    if (known && !known.has(metric)) isNew = Boolean(known.add(metric));
-    const series = cache.get(`${run}\n${metric}`);
-    if (series?.file === file) series.append(generation, rows, points);
-  }
-  if (isNew) nameListeners.forEach((listener) => listener());
-});
-
-on("reload", ({ run, metrics }) => {
+on("names", ({ run, metrics }) => {
   const before = metricNames.get(run)?.size ?? 0;
   metricNames.set(run, new Set(metrics));
   if (metrics.length !== before) nameListeners.forEach((listener) => listener());
-  for (const series of cache.values()) {
-    if (series.run !== run) continue;
+});
+
+on("rows", ({ run, file, generation, rows, values }) => {
+  for (const [metric, points] of Object.entries(values)) {
+    const series = cache.get(`${run}\n${metric}`);
+    if (series?.file === file) series.append(generation, rows, points);
+  }
+});
+
+function reload(isMeant) {
+  for (const series of [...cache.values()].filter(isMeant)) {
     series.isStale = true;
     requestSoon(series);
   }
+}
+
+on("reload", ({ run }) => reload((series) => series.run === run));
+
+// A server that was started anew knows nothing of this page.
+let wasLost = false;
+on("connection", (news) => {
+  if (news === "open" && wasLost) {
+    told = "";
+    reload(() => true);
+  }
+  wasLost = news === "lost";
 });
