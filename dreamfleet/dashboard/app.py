@@ -106,9 +106,7 @@ class Pages:
         self._hub = hub
         self._is_stopping = is_stopping
         self._feeds = 0
-        self._watched: dict[
-            str, list[str]
-        ] = {}  # metrics on screen by page, oldest first
+        self._watched: dict[str, list[str]] = {}  # metrics on screen by page, oldest first
 
     async def index(self, _: Request) -> Response:
         """The page itself."""

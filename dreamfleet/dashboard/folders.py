@@ -20,11 +20,12 @@ class Folder:
 
     def __init__(self, path: Path):
         self.path = path
+        self._real = Path(os.path.realpath(path))
 
     def open(self, path: Path) -> int:
         """A descriptor to read a regular file with."""
         real = Path(os.path.realpath(path))
-        if not real.is_relative_to(os.path.realpath(self.path)):
+        if not real.is_relative_to(self._real):
             raise Outside(f"{path} is outside of {self.path}")
         return open_regular(real)
 
@@ -41,7 +42,7 @@ class Folder:
     def list(self, name: str) -> list[str]:
         """The names in a directory of the run; empty if there is none."""
         path = Path(os.path.realpath(self.path / name))
-        if not path.is_relative_to(os.path.realpath(self.path)):
+        if not path.is_relative_to(self._real):
             return []
         try:
             return sorted(entry.name for entry in path.iterdir())

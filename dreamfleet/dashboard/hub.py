@@ -78,11 +78,13 @@ class Hub:
         """Reads whatever is new in all runs that somebody looks at."""
         with self._lock:
             now = time.monotonic()
-            if now >= self._find_at:
+            is_time_to_find = now >= self._find_at
+            if is_time_to_find:
                 self._find_at = now + FIND_EVERY_S
                 self._find()
             for run in self.runs.values():
-                run.refresh_summary()
+                if run.is_live or is_time_to_find:
+                    run.refresh_summary()
             wanted = [run for run in self.runs.values() if now - run.wanted_at < WANTED_S]
             for run in wanted:
                 run.refresh_tables(TABLES_BUDGET_S / len(wanted))

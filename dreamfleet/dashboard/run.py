@@ -43,6 +43,7 @@ class Run:
         self._reports: object = None
         self._summary: dict[str, Any] = {}
         self._heading = {"task": "", "seed": None}
+        self._group = ""  # of runs that are seeds of one experiment, as in `dreamfleet plot`
         self._tables = self._make_tables()
 
     # What is new
@@ -58,7 +59,7 @@ class Run:
                 self.detail_version += 1
             if self._has_changed(FILENAME):
                 self._heading = _read_heading(self._read(FILENAME))
-                self.config = None
+                self.config, self._group = None, ""
             reports = self._list_reports_cheaply()
             if reports != self._reports:
                 self._reports = reports
@@ -91,6 +92,8 @@ class Run:
             config = read_saved(self.folder.path / FILENAME)
         with self._lock:
             self.config = config
+            with contextlib.suppress(KeyError, TypeError):
+                self._group = str(hash(group_key(config)))
 
     def forget_tables(self) -> None:
         """Gives the memory back; what is asked for again is read again."""
@@ -220,7 +223,6 @@ class Run:
         is_over = state in ENDED
         self.is_live = not is_over and not is_silent
         phase = "silent" if is_silent and not is_over else find_phase(progress, {**status, "state": state})
-        group, label = self._group()
         return {
             "name": self.name,
             **self._heading,
@@ -230,20 +232,10 @@ class Run:
             "bottleneck": find_bottleneck(status, progress) if self.is_live else "",
             "roles": len(status.get("roles", {})),
             "roles_running": sum(role.get("state") == "running" for role in status.get("roles", {}).values()),
-            "group": group,
-            "group_label": label,
+            "group": self._group,
+            "group_label": label_of(self.folder.path),
             "progress": {**vars(progress)},
         }
-
-    def _group(self) -> tuple[str, str]:
-        """Runs of the same group are seeds of one experiment, as in `dreamfleet plot`."""
-        label = label_of(self.folder.path)
-        if self.config is None:
-            return "", label
-        try:
-            return str(hash(group_key(self.config))), label
-        except (KeyError, TypeError):
-            return "", label
 
     def _has_changed(self, name: str) -> bool:
         version = self.folder.version(name)

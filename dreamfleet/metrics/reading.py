@@ -96,11 +96,6 @@ class Table:
     def rows(self) -> int:
         return len(self._step)
 
-    @property
-    def size(self) -> int:
-        """How many values are held."""
-        return sum(map(len, self._values.values()))
-
     def names(self) -> list[str]:
         """The metrics seen so far, in the order of their first appearance."""
         return list(self._values)
@@ -127,6 +122,7 @@ class Table:
         return value if math.isfinite(value) else None
 
     def _clear(self) -> None:
+        self.size = 0  # how many values are held
         self._step, self._time = _Column(np.int64), _Column(np.float64)
         self._rows: dict[str, _Column] = {}
         self._values: dict[str, _Column] = {}
@@ -149,7 +145,8 @@ class Table:
         if not block:
             return
         columns = dict(zip(keys, zip(*block, strict=True), strict=True))
-        numbers = np.arange(self.rows, self.rows + len(block))
+        first = self.rows
+        numbers = np.arange(first, first + len(block))
         self._step.extend(np.array(columns.pop("step"), np.int64))
         self._time.extend(np.array(columns.pop("time", (0.0,) * len(block)), np.float64))
         for key, column in columns.items():
@@ -157,9 +154,17 @@ class Table:
             if not NUMBERS.issuperset(map(type, column)):  # texts among them
                 is_number = [type(value) in NUMBERS for value in column]
                 rows, column = numbers[is_number], list(itertools.compress(column, is_number))
-            if column:
-                self._rows.setdefault(key, _Column(np.int32)).extend(rows)
-                self._values.setdefault(key, _Column(np.float64)).extend(_to_floats(column))
+            if not column:
+                continue
+            self.size += len(column)
+            if key not in self._values:
+                self._rows[key], self._values[key] = _Column(np.int32), _Column(np.float64)
+            if len(block) == 1 and type(column[0]) is float:  # a line that was just written: many of them, one by one
+                self._rows[key].append(first)
+                self._values[key].append(column[0])
+            else:
+                self._rows[key].extend(rows)
+                self._values[key].extend(_to_floats(column))
 
 
 class _Column:
@@ -175,15 +180,24 @@ class _Column:
     def view(self) -> np.ndarray:
         return self._array[: self._length]
 
+    def append(self, value: float) -> None:
+        if self._length == len(self._array):
+            self._grow(self._length + 1)
+        self._array[self._length] = value
+        self._length += 1
+
     def extend(self, values: np.ndarray) -> None:
         end = self._length + len(values)
         if end > len(self._array):
-            # A new array: whoever has a view of the old one keeps what it saw.
-            grown = np.empty(max(end, 2 * len(self._array)), self._array.dtype)
-            grown[: self._length] = self.view()
-            self._array = grown
+            self._grow(end)
         self._array[self._length : end] = values
         self._length = end
+
+    def _grow(self, least: int) -> None:
+        # A new array: whoever has a view of the old one keeps what it saw.
+        grown = np.empty(max(least, 2 * len(self._array)), self._array.dtype)
+        grown[: self._length] = self.view()
+        self._array = grown
 
 
 class _NewLines:
