@@ -140,7 +140,7 @@ def _describe_role(run: "Run", name: str, role: Mapping[str, Any]) -> dict[str, 
     return {
         "name": name,
         "kind": "env" if re.fullmatch(r"env\d+", name) else name,
-        **{key: role.get(key) for key in ("pid", "restarts", "heartbeat_age_s", "exit", "since")},
+        **{key: role.get(key) for key in ("pid", "restarts", "heartbeat_age_s", "cpu", "memory_mb", "exit", "since")},
         # Until it runs again, a role that died is missing.
         "state": "restarting" if role["state"] == "starting" and role["restarts"] else role["state"],
         "waits": [
@@ -152,10 +152,4 @@ def _describe_role(run: "Run", name: str, role: Mapping[str, Any]) -> dict[str, 
 
 def _describe_part(run: "Run", part: str) -> dict[str, Any]:
     metric, unit = _RATES[part]
-    usage = f"{part}/usage/psutil"
-    return {
-        "rate": run.last(metric),
-        "unit": unit,
-        "ram_gb": run.last(f"{usage}/proc_ram_gb"),
-        "cpu": run.last(f"{usage}/proc_cpu_usage"),
-    }
+    return {"rate": run.last(metric), "unit": unit}

@@ -78,6 +78,10 @@ def test_a_run_from_its_start_to_its_end(tmp_path, dashboard, page, gate):
         row = page.locator("#roles tr[data-role=env0]")
         expect(row.locator("td").nth(2)).to_have_text("1")
         expect(page.locator(".fault").first).to_contain_text("env0 restarted")
+        for role in ("agent", "replay", "logger", "env0"):
+            cells = page.locator(f"#roles tr[data-role={role}] td")
+            expect(cells.nth(4)).to_contain_text("%")
+            expect(cells.nth(5)).to_contain_text(re.compile(r"\d [MG]B"))
 
         # Its log can be searched.
         page.locator("#log-role").select_option("env0")

@@ -76,6 +76,7 @@ def test_status_tells_what_each_role_does(fleet):
     assert waiter["pid"] == int(ready[1]) and waiter["state"] == "running"
     assert waiter["restarts"] == 0 and waiter["exit"] is None and waiter["since"] >= 0
     assert 0 <= waiter["heartbeat_age_s"] < 60
+    assert waiter["memory_mb"] > 5 and (waiter["cpu"] is None or waiter["cpu"] >= 0)
     assert waiter["waits"][0]["what"] == "a sign from replay" and waiter["waits"][0]["seconds"] >= 0.5
     last = json.loads((fleet.logdir / "status.json").read_text())
     assert last == statuses[-1] and last["state"] == "stopped"

@@ -73,9 +73,11 @@ function drawEdge(edge, path, [x, y]) {
     heat && h("text", { class: `edge-label${heat}`, x, y }, `${edge.who} waits ${percent(edge.share)}`, h("title", {}, `${edge.who} waits for ${edge.for}`)));
 }
 
+const isKnown = (value) => value !== null && value !== undefined;
+
 function drawNode(name, [x, y, width, height], role, part) {
   const facts = [part?.rate !== null && part?.rate !== undefined && `${short(part.rate)} ${part.unit}`,
-    part?.cpu !== null && part?.cpu !== undefined && `${percent(part.cpu)} CPU · ${bytes(part.ram_gb)}`].filter(Boolean);
+    isKnown(role.cpu) && `${percent(role.cpu)} CPU · ${bytes(role.memory_mb)}`].filter(Boolean);
   return h("g", { class: `node ${role.state}`, "data-role": name },
     h("rect", { x, y, width, height, rx: 6 }),
     h("text", { x: x + 10, y: y + 20, "font-weight": 600 }, name),
@@ -114,15 +116,14 @@ function drawLimiter(limiter) {
 }
 
 function drawRoles(fleet) {
-  const part = (role) => fleet.parts[role.kind === "agent" ? "actor" : role.kind] ?? {};
   const number = (text) => h("td", { class: "number" }, text);
   return h("table", { id: "roles" },
     h("thead", {}, h("tr", {}, ["role", "state", "restarts", "heartbeat", "CPU", "memory", "waits for", "last exit"].map((title, i) => h("th", { class: i > 1 && i < 6 ? "number" : null }, title)))),
     h("tbody", {}, fleet.roles.map((role) => h("tr", { "data-role": role.name },
       h("td", {}, role.name), h("td", {}, h("span", { class: `state ${role.state}` }, role.state)), number(role.restarts),
       number(role.heartbeat_age_s === null ? "–" : `${Math.round(role.heartbeat_age_s)} s`),
-      number(part(role).cpu === null || part(role).cpu === undefined ? "–" : percent(part(role).cpu)),
-      number(part(role).ram_gb ? bytes(part(role).ram_gb) : "–"),
+      number(isKnown(role.cpu) ? percent(role.cpu) : "–"),
+      number(isKnown(role.memory_mb) ? bytes(role.memory_mb) : "–"),
       h("td", { class: "wrap" }, role.waits.map((wait) => wait.text).join(", ") || "–"), h("td", {}, role.exit ?? "–")))));
 }
 

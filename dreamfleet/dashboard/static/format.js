@@ -41,6 +41,6 @@ export function ago(time) {
   return time > 0 ? `${duration(Date.now() / 1000 - time)} ago` : "never";
 }
 
-export function bytes(gb) {
-  return gb >= 1 ? `${short(gb, 2)} GB` : `${Math.round(1024 * gb)} MB`;
+export function bytes(mb) {
+  return mb >= 1024 ? `${short(mb / 1024, 2)} GB` : `${Math.round(mb)} MB`;
 }

@@ -10,6 +10,7 @@ import fcntl
 import json
 import logging
 import os
+import resource
 import select
 import signal
 import socket
@@ -17,6 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from dreamfleet import lifecycle
 from dreamfleet.base.tracebacks import own_frames, summarize
@@ -92,7 +94,17 @@ def make_heartbeat() -> dict:
         "beat_age_s": round(lifecycle.beat_age_s(), 1),
         "waits": waits[:MAX_WAITS],
         "figures": lifecycle.figures(),
+        "cpu_s": time.process_time(),
+        "memory_mb": _resident_mb(),
     }
+
+
+def _resident_mb() -> float | None:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None  # not on this system
+    return round(pages * resource.getpagesize() / 2**20, 1)
 
 
 def run_to_end(call: Callable[[], None], report: Callable[[dict], None]) -> bool:

@@ -46,10 +46,21 @@ class Incarnation:
     beat_age_s: float = 0.0
     waits: list[dict] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
+    cpu: float | None = None  # cores that its process uses
+    memory_mb: float | None = None
+    _cpu_s: float = 0.0  # used until the time below
+    _cpu_at: float = field(default_factory=time.monotonic)
     outcome: dict | None = None
     exit_by: float | None = None
     kill_reason: str = ""
     is_asked: bool = False  # to stop
+
+    def measure_cpu(self, cpu_s: float) -> None:
+        """Takes the processor time so far; a state that has changed sends heartbeats too close to compare."""
+        now = time.monotonic()
+        if (elapsed_s := now - self._cpu_at) >= HEARTBEAT_S / 2:
+            self.cpu = max(0.0, cpu_s - self._cpu_s) / elapsed_s
+            self._cpu_s, self._cpu_at = cpu_s, now
 
 
 @dataclass(eq=False)
@@ -81,6 +92,8 @@ class RoleRecord:
         assert self.life is not None, self.spec.name
         if message["kind"] == "heartbeat":
             self.life.last_heartbeat = now
+            self.life.memory_mb = message["memory_mb"]
+            self.life.measure_cpu(message["cpu_s"])
             self.life.beat_age_s, self.life.waits = message["beat_age_s"], message["waits"]
             self.life.figures = message["figures"]
             self.life.has_progressed = message["has_progressed"]
@@ -152,6 +165,8 @@ class RoleRecord:
             "beat_age_s": life.beat_age_s if life else None,
             "waits": life.waits if life else [],
             "figures": life.figures if life else {},
+            "cpu": round(life.cpu, 2) if life and life.cpu is not None else None,
+            "memory_mb": life.memory_mb if life else None,
             "exit": self.exit,
             "since": round(now - self.since, 1),
         }
