@@ -180,6 +180,8 @@ class Rows:
                 trajectory.blocks.popleft()
                 rows = min(trajectory.rows, BLOCK_ROWS)
                 trajectory.rows, trajectory.gone = trajectory.rows - rows, trajectory.gone + rows
+        # Workers that are gone are forgotten with their last row.
+        self._trajectories = {worker: each for worker, each in self._trajectories.items() if each.blocks}
         unseen = [place for place in self.unseen if not first <= place // BLOCK_ROWS < end]
         self.unseen = deque(unseen, self.unseen.maxlen)
         self.blocks.drop(first, end)

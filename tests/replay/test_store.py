@@ -86,6 +86,15 @@ def test_memory_of_evicted_segments_is_used_again():
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+def test_environments_that_are_gone_leave_nothing(open_any):
+    with open_any(length=2, capacity=4 * BLOCK_ROWS) as store:
+        for worker in range(1000):
+            fill(store, 3, worker=worker, start=10 * worker)
+        rows = store._rows
+        assert len(rows._trajectories) <= rows.pool.slots * rows.layout.blocks
+        assert store.stats()["trajectories"] == len(rows._trajectories)
+
+
 def test_many_environments_at_once_and_several_rows_of_each(open_any):
     with open_any(length=20, capacity=3000) as store:
         workers = [0, 1, 2, 1, 0, 2, 2, 2]  # rows of a worker are in order
