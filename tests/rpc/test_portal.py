@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,6 +128,36 @@ def test_our_client_calls_a_plain_batch_server(portal_link, portal, monkeypatch)
         assert sorted(float(future.result(WAIT_S)["double"]) for future in futures) == [0, 2, 4, 6]
     finally:
         server.close(WAIT_S)
+
+
+def test_a_message_may_have_thousands_of_values(portal_link):
+    portal_link.serve(echo=lambda data: data)
+    client = portal_link.make_client(peer="server")
+    result = client.call("echo", {"many": list(range(3000)), "array": np.arange(3)}).result(WAIT_S)
+    assert [int(value) for value in result["many"]] == list(range(3000)) and result["array"].tolist() == [0, 1, 2]
+    assert client.connections == 1
+
+
+def test_a_client_sleeps_while_there_is_nothing_to_do(portal_link):
+    portal_link.serve(echo=lambda data: data)
+    client = portal_link.make_client(peer="server")
+    for _ in range(20):  # more than one at a time, whose wake-ups may be left over
+        futures = [client.call("echo", number) for number in range(10)]
+        assert [future.result(WAIT_S) for future in futures] == list(range(10))
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "clientLoop"]
+    before = count_wakes(thread)
+    threading.Event().wait(1.0)
+    wakes, ticks = (after - earlier for after, earlier in zip(count_wakes(thread), before, strict=True))
+    assert wakes < 100 and ticks < 20, "of thousands, or of a second"
+    assert client.call("echo", 1).result(WAIT_S) == 1
+
+
+def count_wakes(thread: threading.Thread) -> tuple[int, int]:
+    """How often a thread went to sleep, and its processor time in hundredths of a second."""
+    task = Path(f"/proc/self/task/{thread.native_id}")
+    lines = dict(line.split(":") for line in (task / "status").read_text().splitlines())
+    user, system = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return int(lines["voluntary_ctxt_switches"]), int(user) + int(system)
 
 
 def test_a_server_may_be_made_in_any_thread(portal_link):

@@ -113,7 +113,6 @@ class PortalClientEngine:
         self._calls.fail_lost(lost)
 
     def _read(self, message: memoryview) -> None:
-        self._socket.recv(timeout=0)  # the library also queues the message
         self._calls.counters.bytes_in += len(message)
         if len(message) < 16:
             self._calls.warn_unreadable("it is too short")

@@ -6,8 +6,10 @@ message that names shared memory is refused, because the library would attach to
 
 import contextlib
 import multiprocessing
+import os
+import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
@@ -16,11 +18,15 @@ from dreamfleet.errors import BadRequest
 
 _start_method = multiprocessing.get_start_method(allow_none=True)
 import portal  # noqa: E402
+from portal.buffers import RecvBuffer  # noqa: E402
 
 multiprocessing.set_start_method(_start_method, force=True)  # importing the library sets it for the whole process
 
 packlib = portal.packlib
 HANDSHAKE = "portal_handshake"
+_POLL_MS = 200
+_MOST_BUFFERS = 1000  # IOV_MAX, without one for the length
+_SIGNALS = 1 << 16  # that wake a client
 
 
 def adopt_thread() -> None:
@@ -81,7 +87,7 @@ class ServerSocket(portal.ServerSocket):
         return addr, data
 
     def send(self, addr: Any, *data: Any) -> None:
-        buffers = [part for part in data if len(part)]  # it refuses empty ones, which change nothing on the wire
+        buffers = _pack(data)
         self.on_bytes(0, sum(map(len, buffers)))
         super().send(addr, *buffers)
 
@@ -106,6 +112,12 @@ class ServerSocket(portal.ServerSocket):
                 super()._accept(sock)
 
 
+def _pack(buffers: Sequence[Any]) -> list[Any]:
+    """Buffers that the library can send: none of them empty, which it refuses, and no more than go into one call."""
+    kept = [part for part in buffers if len(part)]
+    return kept if len(kept) <= _MOST_BUFFERS else [b"".join(kept)]
+
+
 def guard(
     socket: Any,
     *,
@@ -121,19 +133,63 @@ def guard(
 
 
 class ClientSocket(portal.ClientSocket):
-    """Connects again whatever happens to the connection."""
+    """Connects again whatever happens to the connection, and sleeps while there is nothing to send or to read.
+
+    The library's own loop looks five thousand times a second, and after a wake-up that was left over without a pause.
+    """
 
     def send(self, *data: Any, timeout: float | None = None) -> None:
-        super().send(*[part for part in data if len(part)], timeout=timeout)
+        super().send(*_pack(data), timeout=timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        self.running = False
+        os.write(self.set_signal, bytes(1))
+        super().close(timeout)
 
     def _loop(self) -> None:
         pause = threading.Event()
         while self.running:
-            try:
-                super()._loop()
-            except Exception:
-                self.isconn.clear()
-                self.sendq.clear()
-                for callback in self.callbacks_disc:
-                    callback()
-                pause.wait(self.options.connect_wait)
+            sock = None
+            with contextlib.suppress(Exception):
+                if sock := self._connect():
+                    self._converse(sock)
+            self.isconn.clear()
+            self.sendq.clear()
+            if sock:
+                sock.close()
+            if not self.running:
+                return
+            for callback in self.callbacks_disc:
+                callback()
+            pause.wait(self.options.connect_wait)  # a server that hangs up at once is not asked without end
+
+    def _converse(self, sock: Any) -> None:
+        """Sends and receives until the connection is lost."""
+        poll = select.poll()
+        poll.register(self.get_signal, select.POLLIN)
+        self.isconn.set()
+        for callback in self.callbacks_conn:
+            callback()
+        incoming = self._make_buffer()
+        while self.running or self.sendq:
+            poll.register(sock, select.POLLIN | (select.POLLOUT if self.sendq else 0))
+            if self.get_signal in dict(poll.poll(_POLL_MS)):
+                os.read(self.get_signal, _SIGNALS)
+            with contextlib.suppress(BlockingIOError):
+                while not incoming.done():
+                    incoming.recv(sock)
+                message, incoming = incoming.result(), self._make_buffer()
+                for callback in self.callbacks_recv:
+                    callback(message)
+            # After a reset there may be answers left to read: reading tells when there are none.
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):
+                self._flush(sock)
+
+    def _flush(self, sock: Any) -> None:
+        while self.sendq:
+            self.sendq[0].send(sock)
+            if self.sendq[0].done():
+                self.sendq.popleft()
+
+    def _make_buffer(self) -> Any:
+        return RecvBuffer(maxsize=self.options.max_msg_size)
