@@ -20,7 +20,7 @@ import dreamfleet
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest, DreamfleetError, Refused, RpcError, RunOver
 from dreamfleet.options import RoleOptions
-from dreamfleet.roles.protocol import HELLO, Hello, ReplayCounts
+from dreamfleet.roles.protocol import HELLO, ROLES, Hello, ReplayCounts
 
 log = logging.getLogger("dreamfleet.roles")
 
@@ -82,11 +82,13 @@ class Reception:
     def __init__(self, options: RoleOptions, make: Callable[[], Hello], check: Check = lambda _: None):
         self._make, self._check = make, check
         self._identity = RunIdentity(options)
-        self._peers: dict[str, Hello] = {}  # by session, oldest first
+        self._peers: dict[str, str] = {}  # session -> role of those whom more is allowed, oldest first
 
     def welcome(self, data: Any, _: dict) -> dict[str, Any]:
         """Answers a hello, or refuses it with what differs."""
         theirs, ours = Hello.from_data(data), self._make()
+        if theirs.role not in ROLES or not theirs.session:
+            raise BadRequest(f"a hello names a role ({', '.join(ROLES)}) and a session")
         if theirs.package != ours.package:
             versions = f"the {theirs.role} has dreamfleet {theirs.package}, this {ours.role} has {ours.package}"
             raise BadRequest(f"{versions}: install the same version on both")
@@ -94,15 +96,14 @@ class Reception:
         self._check(theirs)
         if theirs.role in ("actor", "learner"):
             self._identity.adopt(theirs.run)
-        self._peers[theirs.session] = theirs
+            self._peers[theirs.session] = theirs.role
         if len(self._peers) > MOST_PEERS:
             del self._peers[next(iter(self._peers))]
         return dataclasses.replace(ours, run=self._identity.run).to_data()
 
     def knows(self, session: str, role: str) -> bool:
         """Whether somebody of this role has presented itself with this session."""
-        peer = self._peers.get(session)
-        return peer is not None and peer.role == role
+        return self._peers.get(session) == role
 
     def _check_run(self, theirs: Hello, role: str) -> None:
         ours = self._identity.run

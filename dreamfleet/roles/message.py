@@ -96,10 +96,17 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _texts(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(type(x) is str for pair in value.items() for x in pair):
-        raise Unfit("a dict from text to text")
-    return value
+def texts(most: int) -> Check:
+    """Names with texts, of at most `most` characters in all."""
+
+    def check(value: Any) -> dict[str, str]:
+        if not isinstance(value, dict) or not all(type(x) is str for pair in value.items() for x in pair):
+            raise Unfit("a dict from text to text")
+        if sum(len(x) for pair in value.items() for x in pair) > most:
+            raise Unfit(f"at most {most} characters in all")
+        return value
+
+    return check
 
 
 def _counts(value: Any) -> tuple[int, ...]:
@@ -113,7 +120,8 @@ Counts = Annotated[tuple[int, ...], _counts]
 Flag = Annotated[bool, _flag]
 Name = Annotated[str, text(64)]
 Seconds = Annotated[float, _seconds]
-Texts = Annotated[dict[str, str], _texts]
+Texts = Annotated[dict[str, str], texts(1 << 18)]  # spaces of thousands of keys
+Paths = Annotated[dict[str, str], texts(1 << 26)]
 
 
 @functools.cache

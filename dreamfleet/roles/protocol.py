@@ -20,7 +20,7 @@ A peer that sends no metadata, as a plain portal program, says no hello and is s
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dreamfleet.roles.message import Count, Counts, Flag, Message, Name, Seconds, Texts, text, whole
+from dreamfleet.roles.message import Count, Counts, Flag, Message, Name, Paths, Seconds, Texts, text, whole
 
 VERSION = 2  # raised with every change of a message; peers of another version are refused
 
@@ -30,6 +30,7 @@ ACT, ACT_MANY = "act", "act_many"
 ADD_BATCH, TRAN = "add_batch", "tran"
 UPDATE, ADD, SAVE = "update", "add", "save"
 MODES = ("train", "report", "eval")
+ROLES = ("env", "actor", "learner", "replay", "logger")
 SAMPLE_BATCH = {mode: f"sample_batch_{mode}" for mode in MODES}
 
 # Keys of the rows in `act`, `add_batch` and `tran` that belong to the message; all others are what environment and
@@ -134,7 +135,7 @@ class SampleRequest(Message):
 class SegmentPlaces(Message):
     """Where the rows of a batch of references are."""
 
-    paths: Texts  # by the serial of the segment
+    paths: Paths  # by the serial of the segment
     oldest: Count  # serial that still exists
 
 

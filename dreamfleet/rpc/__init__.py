@@ -12,6 +12,7 @@ from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.client import Client, Prepared
 from dreamfleet.rpc.engine import Greeting, ServerEngine
 from dreamfleet.rpc.keys import make_key
+from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Reply
 from dreamfleet.rpc.server import Server
 from dreamfleet.rpc.wire import ServerWire
@@ -20,6 +21,7 @@ __all__ = [
     "Client",
     "Future",
     "Greeting",
+    "LimitedLog",
     "Prepared",
     "Reply",
     "Server",

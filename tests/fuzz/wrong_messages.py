@@ -9,16 +9,20 @@ import numpy as np
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, RemoteError
+from dreamfleet.options import RoleOptions
 from dreamfleet.roles import protocol
+from dreamfleet.roles.hello import describe_spaces, make_hello
 from dreamfleet.testing import CountingEnv
 
 FIRST_ENV = 1_000_000  # environments of this peer, beyond those of the fleet
-ENVS = 20
+ENVS = 20  # that it acts in, and as many that it only presents itself for
+FLEET_ENVS = 4  # whose numbers are from 0
 STEP = 5  # of the run, as the peer says: not one that the logger would never get to
 
 WRONG = [
-    None, True, -1, 2**31, 2**48, 2**62, -(2**62), 0.5, -1.5, float("nan"), float("inf"), 1e308,
+    None, True, 0, 1, -1, 2**31, 2**48, 2**62, -(2**62), 0.5, -1.5, float("nan"), float("inf"), 1e308,
     "", "text", "x" * 70, "x" * 5000, "../../up", "\0", "é\ud7ff", b"", b"bytes",
+    "env", "learner", "float32(3,)", "bool()", [0], [0, 1, 2], list(range(5000)),
     [], [1, [2, "a"]], [[1], [2, 3]], {}, {"a": {"b": None}}, [None] * 3,
     np.float32("nan"), np.int64(-1), np.zeros(0, np.float32), np.zeros((0, 3), bool), np.arange(6),
     np.zeros((2, 3, 20), np.uint8), np.full(2, np.nan), np.zeros((2, 4, 4, 3), np.uint8), np.zeros((1, 2000, 40)),
@@ -27,6 +31,7 @@ WRONG = [
 FIELDS = [
     "session", "actor", "sequence", "step", "gap", "wait_s", "learner", "number", "received", "updates", "again",
     "reader", "progress", "name", "stepid", "priority", "envid", "is_eval", "is_first", "reward", "log/x",
+    "role", "owner", "host", "package", "run", "task", "settings", "envs", "obs_space", "act_space", "counts",
 ]  # fmt: skip
 DTYPES = [np.bool_, np.uint8, np.int8, np.int32, np.int64, np.uint64, np.float16, np.float32, np.float64]
 
@@ -42,8 +47,8 @@ class Message(NamedTuple):
 class Peer:
     """Valid messages to every method of a role, as actor, learner and environments of their own would send them."""
 
-    def __init__(self, rng: np.random.Generator, rows: dict[str, np.ndarray]):
-        self._rng = rng
+    def __init__(self, rng: np.random.Generator, rows: dict[str, np.ndarray], options: RoleOptions):
+        self._rng, self._options = rng, options
         self._sequence = 0
         # Rows of a batch from the replay, which have the columns that it expects.
         self._rows = {key: value[0] for key, value in rows.items() if key not in (protocol.STEP_ID, "consec")}
@@ -55,16 +60,24 @@ class Peer:
         makers = {"actor": self._for_actor, "replay": self._for_replay, "logger": self._for_logger}
         return {message.method: message for message in makers[role]()}
 
+    def _hello(self, role: str, **facts: Any) -> Message:
+        hello = make_hello(self._options, role, session=f"{role}{self._sequence}", **facts)
+        return Message(protocol.HELLO, hello.to_data(), {})
+
     def _for_actor(self) -> Iterator[Message]:
+        presented = FIRST_ENV + ENVS + self._rng.choice(ENVS, 2, replace=False)
+        yield self._hello("env", envs=presented.tolist(), **describe(CountingEnv()))
         env_ids = FIRST_ENV + self._rng.choice(ENVS, 2, replace=False)
-        session = {"session": f"peer{self._sequence}"}  # the newest, which takes over from those before
+        session = {"session": f"env{self._sequence}"}  # the newest, which takes over from those before
         obs = CountingEnv(0).step({"action": 0, "reset": True})
-        yield Message(protocol.ACT, {**obs, "envid": int(env_ids[0]), "is_eval": False}, {})
+        yield Message(protocol.ACT, {**obs, "envid": int(env_ids[0]), "is_eval": False}, dict(session))
         many = {key: np.stack([value, value]) for key, value in obs.items()}
         yield Message(protocol.ACT_MANY, {**many, "envid": env_ids, "is_eval": np.zeros(2, bool)}, session)
 
     def _for_replay(self) -> Iterator[Message]:
-        request = {"wait_s": 0.0, "learner": "peer", "number": self._sequence, "received": self._sequence - 1}
+        session = f"learner{self._sequence}"
+        yield self._hello("learner", counts=protocol.ReplayCounts(inserts=10))
+        request = {"wait_s": 0.0, "learner": session, "number": self._sequence, "received": self._sequence - 1}
         yield Message(protocol.ADD_BATCH, self._transitions(), {"actor": "peer", "sequence": self._sequence})
         for method in protocol.SAMPLE_BATCH.values():
             yield Message(method, None, request)
@@ -73,6 +86,7 @@ class Peer:
         yield Message(protocol.SAVE, {"name": f"step-{self._sequence:012d}-000001"}, {})
 
     def _for_logger(self) -> Iterator[Message]:
+        yield self._hello("learner")
         counts = {"inserts": 10, "samples": 5, "items": 3, "eval_items": 0, "capacity": 100}
         progress = {"counts": counts, "updates": 3, "elapsed_s": 1.5}
         metrics = {"peer/mean": 1.0, "peer/steps/max": 3, "peer/values": np.arange(3.0), "peer/image": _image()}
@@ -84,6 +98,12 @@ class Peer:
     def _transitions(self) -> dict[str, np.ndarray]:
         env_ids = FIRST_ENV + self._rng.choice(ENVS, 2, replace=False)
         return {**{k: v[:2].copy() for k, v in self._rows.items()}, "envid": env_ids, "is_eval": np.zeros(2, bool)}
+
+
+def describe(env: CountingEnv) -> dict[str, dict[str, str]]:
+    """What the hello of a worker says of its environments."""
+    actions = describe_spaces(env.act_space, has_bounds=True)
+    return {"obs_space": describe_spaces(env.obs_space), "act_space": actions}
 
 
 def _image() -> np.ndarray:
@@ -114,12 +134,22 @@ def _change(rng: np.random.Generator, tree: dict) -> None:
     key = _pick(rng, keys)
     if kind == 1:
         del tree[key]
+    elif key in ("envid", "envs") and kind < 4:
+        tree[key] = _claim(rng, tree[key])
     elif isinstance(tree[key], dict) and tree[key]:
         _change(rng, tree[key])
     elif isinstance(tree[key], np.ndarray | np.generic) and kind < 6:
         tree[key] = _spoil(rng, np.asarray(tree[key]))
     else:
         tree[key] = _pick(rng, WRONG)
+
+
+def _claim(rng: np.random.Generator, env_ids: Any) -> Any:
+    """Environments of others in place of one's own."""
+    if not (isinstance(env_ids, list) or getattr(env_ids, "ndim", 0)):
+        return int(rng.integers(FLEET_ENVS))
+    others = rng.choice(FLEET_ENVS, min(FLEET_ENVS, len(env_ids)), replace=False)
+    return others.tolist() if isinstance(env_ids, list) else others
 
 
 def _spoil(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
@@ -143,14 +173,19 @@ def _pick(rng: np.random.Generator, values: list) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
-def send(client: rpc.Client, messages: list[Message], timeout_s: float) -> dict[str, list[str]]:
-    """Sends messages and waits for all answers; what became of each: `done`, `refused`, or `failed` in the handler."""
-    outcomes: dict[str, list[str]] = {"done": [], "refused": [], "failed": []}
-    futures = []
+def send(client: rpc.Client, messages: list[Message]) -> list[tuple[Message, rpc.Future]]:
+    """Sends messages, without those that cannot even be put into bytes; does not wait for their answers."""
+    sent = []
     for message in messages:
-        with contextlib.suppress(TypeError, ValueError, OverflowError):  # what cannot even be put into bytes
-            futures.append((message, client.call(message.method, message.data, meta=message.meta)))
-    for message, future in futures:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            sent.append((message, client.call(message.method, message.data, meta=message.meta)))
+    return sent
+
+
+def collect(sent: list[tuple[Message, rpc.Future]], timeout_s: float) -> dict[str, list[str]]:
+    """Waits for all answers; what became of each message: `done`, `refused`, or `failed` in the handler."""
+    outcomes: dict[str, list[str]] = {"done": [], "refused": [], "failed": []}
+    for message, future in sent:
         try:
             future.result(timeout_s)
             outcomes["done"].append(message.method)

@@ -6,7 +6,7 @@ import pytest
 
 from dreamfleet.errors import BadRequest
 from dreamfleet.options import read_args
-from dreamfleet.roles.hello import Reception, is_elsewhere, make_hello, own_run_id
+from dreamfleet.roles.hello import MOST_PEERS, Reception, is_elsewhere, make_hello, own_run_id
 from dreamfleet.roles.protocol import BatchMark, Hello, ReplayCounts, SampleRequest
 from tests.fleet import make_args
 from tests.roles.replays import make_batch
@@ -31,6 +31,25 @@ def test_another_version_and_another_run_are_refused_and_both_are_named(options)
         with pytest.raises(BadRequest, match="belongs to run other, this replay to run: "):
             say(again, options, run="other")
     assert reception.knows("learner", "learner") and not reception.knows("learner", "actor")
+
+
+def test_nobody_pushes_out_the_runs_own_processes(options):
+    reception = Reception(options, lambda: make_hello(options, "replay"))
+    say(reception, options)
+    for number in range(MOST_PEERS + 1):
+        say(reception, options, "env", session=f"{number}")
+    assert reception.knows("learner", "learner") and not reception.knows("0", "env")
+    for facts in ({"role": "stranger"}, {"role": ""}, {"session": ""}):
+        with pytest.raises(BadRequest, match=r"a hello names a role \(env, actor, .*\) and a session"):
+            say(reception, options, **facts)
+    assert not reception.knows("", "learner")
+
+
+def test_a_hello_is_small(options):
+    reception = Reception(options, lambda: make_hello(options, "replay"))
+    say(reception, options, obs_space={f"key{number}": "float32(64, 64, 3)" for number in range(5000)})
+    with pytest.raises(BadRequest, match=r"'obs_space' of Hello is .*, expected at most 262144 characters in all"):
+        say(reception, options, obs_space={"x" * (1 << 18): "float32()"})
 
 
 def test_a_replay_with_other_options_or_fewer_steps_than_were_stored_is_not_used(open_role, options):

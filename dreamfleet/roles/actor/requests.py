@@ -1,20 +1,21 @@
 """Requests for actions: checked, gathered into one batch, and answered."""
 
 import re
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dreamfleet.agent.contract import Batch
 from dreamfleet.errors import BadRequest
+from dreamfleet.roles.actor.holders import Holders
 from dreamfleet.roles.hello import check_spaces
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LOG_PREFIX, RESET, ActSession
 from dreamfleet.roles.transitions import join_rows
 
 FLAGS = ("is_first", "is_last", "is_terminal")
 MOST_SPECS = 4096  # that are remembered
+MOST_PRESENTED = 64
+DTYPES = {np.dtype(kind).name: np.dtype(kind) for kind in ("?", *np.typecodes["AllInteger"], *"efd")}
 _SPACE = re.compile(r"(\w+)\(([\d, ]{0,64})\)")
 
 Spec = dict[str, tuple[np.dtype, tuple[int, ...]]]  # key -> dtype and shape
@@ -43,35 +44,32 @@ class ActRequest:
 class RequestParser:
     """Turns wire data into requests and refuses what is not an observation of the run's environments.
 
-    What these look like says the agent, else the first worker that presented itself, else the first request. Only
-    `log/` keys may differ from one process to another.
-
-    Of two processes that step the same environment the newer wins: the other's requests are refused from then on.
+    What these look like says the agent, else the first request, which has to be as a worker presented it, if any did.
+    Only `log/` keys may differ from one process to another.
     """
 
-    def __init__(self, obs_space: dict | None = None):
+    def __init__(self, obs_space: dict | None = None, holders: Holders | None = None):
         self._expected: dict[bool, Spec] = {}  # by is_eval, without logs
+        self._presented: dict[bool, list[Spec]] = {False: [], True: []}  # while there was no request yet
         self._specs: dict[tuple[bool, str], Spec] = {}  # by is_eval and session, with logs
         self._same: dict[tuple, Spec] = {}  # equal ones are one object, so that they are quickly compared
         spaces = {k: (np.dtype(s.dtype), tuple(s.shape)) for k, s in (obs_space or {}).items()}
         self._spaces = {k: v for k, v in spaces.items() if not k.startswith(LOG_PREFIX)}
-        self._sessions: dict[int, str] = {}
-        self._replaced: set[str] = set()
-        self._lock = threading.Lock()
+        self._holders = Holders() if holders is None else holders
 
     def expect(self, is_eval: bool, obs_space: dict[str, str], task: str) -> None:
-        """Takes the observations of a worker that presented itself as those of all, or refuses them."""
+        """Refuses a worker whose observations are not those of the run; without any so far, these may be.
+
+        They are not before something was acted on: who only presents itself must not rule out others.
+        """
         described = {key: f"{dtype.name}{shape}" for key, (dtype, shape) in self._expected.get(is_eval, {}).items()}
         if described:
             check_spaces("observations", obs_space, described, task)
         else:
             expected = {key: _read_space(key, text) for key, text in obs_space.items()}
             _check_flags(expected)
-            self._expected[is_eval] = expected
-
-    def admit(self, env_ids: Sequence[int], session: str) -> None:
-        """Gives the environments to a worker; the one that had them is refused from then on."""
-        self._check_session(env_ids, session)
+            others = [spec for spec in self._presented[is_eval] if spec != expected]
+            self._presented[is_eval] = [*others[1 - MOST_PRESENTED :], expected]
 
     def parse_one(self, data: dict, meta: dict) -> ActRequest:
         """A request of the single form: no leading dimension."""
@@ -102,7 +100,7 @@ class RequestParser:
     def _checked(self, request: ActRequest, meta: dict) -> ActRequest:
         session = ActSession.from_meta(meta).session
         self._check_spec(request, session)
-        self._check_session(request.env_ids, session)
+        self._holders.claim(request.env_ids, session)
         return request
 
     def _check_spec(self, request: ActRequest, session: str) -> None:
@@ -124,7 +122,7 @@ class RequestParser:
         if expected is None:
             _check_flags(rest)
             own = {k: v for k, v in rest.items() if k in (*FLAGS, "reward")}
-            expected = own | self._spaces if self._spaces else rest
+            expected = own | self._spaces if self._spaces else self._find_presented(request.is_eval, rest)
         if rest.keys() != expected.keys():
             missing, extra = sorted(expected.keys() - rest.keys()), sorted(rest.keys() - expected.keys())
             raise BadRequest(f"the observation has other keys than expected: missing {missing}, extra {extra}")
@@ -138,18 +136,9 @@ class RequestParser:
         spec = expected | logs
         return self._same.setdefault(tuple(sorted((k, d.str, shape) for k, (d, shape) in spec.items())), spec)
 
-    def _check_session(self, env_ids: Sequence[int], session: str) -> None:
-        if not session:
-            return
-        with self._lock:
-            if session in self._replaced:
-                raise BadRequest(f"environments {env_ids} were taken over by a newer process")
-            for env_id in env_ids:
-                before = self._sessions.get(env_id)
-                if before != session:
-                    self._sessions[env_id] = session
-                    if before is not None:
-                        self._replaced.add(before)
+    def _find_presented(self, is_eval: bool, given: Spec) -> Spec:
+        presented = self._presented[is_eval]
+        return given if not presented or given in presented else presented[-1]
 
 
 def _check_flags(spec: Spec) -> None:
@@ -174,11 +163,9 @@ def _fits(request: ActRequest, spec: Spec) -> bool:
 def _read_space(key: str, text: str) -> tuple[np.dtype, tuple[int, ...]]:
     """Dtype and shape from what `describe_spaces` made of them."""
     found = _SPACE.fullmatch(text)
-    try:
-        if found:
-            return np.dtype(found[1]), tuple(int(size) for size in found[2].replace(" ", "").split(",") if size)
-    except TypeError:
-        pass
+    dtype = DTYPES.get(found[1]) if found else None
+    if found and dtype:
+        return dtype, tuple(int(size) for size in found[2].replace(" ", "").split(",") if size)
     raise BadRequest(f"the space of '{key}' is {text[:64]!r}, expected a dtype and a shape as in float32(64, 64)")
 
 

@@ -15,6 +15,7 @@ from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.carries import make_carries
+from dreamfleet.roles.actor.holders import Holders
 from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
@@ -96,9 +97,11 @@ class Actor:
         self.batch_size = options.inference_batch
         self.obs_space = describe_spaces(getattr(agent, "obs_space", None))
         self.act_space = describe_spaces(getattr(agent, "act_space", None), has_bounds=True)
-        self._parser = RequestParser(getattr(agent, "obs_space", None))
+        self._live = LiveEnvs()
         self._options, self._owner = options, owner_of(options)
-        self._holders: dict[int, Hello] = {}  # the workers of environments that presented themselves
+        self._holders = Holders(self._owner, options.episode_timeout, self._live.age_s)
+        self._parser = RequestParser(getattr(agent, "obs_space", None), self._holders)
+        self._log = rpc.LimitedLog("actor")
         self._is_over = False
         self._dismissed: set[int] = set()  # environments that have heard it
         self._told = threading.Condition()
@@ -108,7 +111,6 @@ class Actor:
             )
         num_envs = max(options.envs + options.eval_envs, self.batch_size)
         self._carries = make_carries(agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs)
-        self._live = LiveEnvs()
         self._outputs = OutputChecker(getattr(agent, "act_space", None))
         self._sender = TransitionSender(replay, logger, options, send_delay_s)
         self._rate = Rate()
@@ -137,26 +139,15 @@ class Actor:
         if self.act_space:
             check_spaces("actions", _without(RESETS, theirs.act_space), _without(RESETS, self.act_space), task)
         if theirs.task != task:
-            log.warning("environments %s on %s have task %s, the run %s", *_shown(theirs), theirs.task, task)
-        self._check_holders(theirs)
-        self._parser.admit(theirs.envs, theirs.session)
-        self._holders |= dict.fromkeys(theirs.envs, theirs)
-
-    def _check_holders(self, theirs: Hello) -> None:
-        for env_id in theirs.envs:
-            holder = self._holders.get(env_id)
-            age_s = self._live.age_s(env_id, theirs.is_eval)
-            is_kept = age_s < self._options.episode_timeout or (holder and holder.owner == self._owner)
-            if holder and holder.owner != theirs.owner and is_kept:
-                who = f"environment {env_id} is stepped on {holder.host}, which asked {age_s:.0f} s ago"
-                remedy = "give this worker other numbers (--index), or stop the other one"
-                raise BadRequest(f"{who}: {remedy}, which frees them after {self._options.episode_timeout:g} s")
+            what = f"environments {_shown(theirs.envs)} on {theirs.host} have task {theirs.task}, the run {task}"
+            self._log.warning("task", what)
+        self._holders.present(theirs)
 
     def dismiss(self, timeout_s: float) -> None:
         """Answers every request with the end of the run, until workers that others started have heard it."""
-        others = {i: holder for i, holder in self._holders.items() if holder.owner != self._owner}
+        others = self._holders.others_than(self._owner)
         # Who has not asked for that long will not ask in time.
-        awaited = {i for i, holder in others.items() if self._live.age_s(i, holder.is_eval) < timeout_s}
+        awaited = {i for i, worker in others.items() if self._live.age_s(i, worker.is_eval) < timeout_s}
         with self._told:
             self._is_over = True
             with lifecycle.waiting("environments: the end of the run"):
@@ -228,6 +219,7 @@ class Actor:
     def drop_stale(self) -> None:
         """Forgets environments that have been silent for `episode_timeout`."""
         if stale := self._carries.drop_stale():
+            self._live.forget(stale)
             log.warning("environments %s timed out; their recurrent state is dropped", stale)
 
     def stop(self) -> None:
@@ -258,6 +250,11 @@ class LiveEnvs:
     def mark_seen(self, env_ids: Sequence[int], is_eval: bool) -> None:
         self._seen[is_eval].update(dict.fromkeys(env_ids, time.monotonic()))
 
+    def forget(self, env_ids: Sequence[int]) -> None:
+        for seen in self._seen.values():
+            for env_id in env_ids:
+                seen.pop(env_id, None)
+
     def age_s(self, env_id: int, is_eval: bool) -> float:
         """How long ago an environment asked; infinity for one that never did."""
         return time.monotonic() - self._seen[is_eval].get(env_id, -math.inf)
@@ -277,6 +274,6 @@ def _without(names: Sequence[str], spaces: Mapping[str, str]) -> dict[str, str]:
     return {key: space for key, space in spaces.items() if key not in names}
 
 
-def _shown(hello: Hello) -> tuple[str, str]:
-    first, *rest = hello.envs or (0,)
-    return f"{first} to {rest[-1]}" if rest else str(first), hello.host
+def _shown(env_ids: Sequence[int]) -> str:
+    first, *rest = env_ids or (0,)
+    return f"{first} to {rest[-1]}" if rest else str(first)

@@ -148,6 +148,28 @@ def test_what_a_worker_presented_is_expected_of_all_others():
         RequestParser().expect(False, spaces | {"image": "nonsense"}, "the task")
 
 
+def test_who_only_presents_itself_rules_out_nobody():
+    parser = RequestParser()
+    spaces = {k: f"{v.dtype.name}{v.shape[1:]}" for k, v in make_data().items() if k not in ("envid", "is_eval")}
+    spaces = {k: v for k, v in spaces.items() if not k.startswith("log/")}
+    others = [{k: v for k, v in spaces.items() if k != "image"}, spaces | {"image": "float32(7,)"}]
+    for presented in [*others * 50, spaces, *others]:
+        parser.expect(False, presented, "the task")
+    assert parse(make_data(), parser).rows == 2
+    for presented in others:
+        with pytest.raises(BadRequest, match="other observations than the run"):
+            parser.expect(False, presented, "the task")
+    parser.expect(False, spaces, "the task")
+
+
+@pytest.mark.parametrize("text", ["object()", "O()", "str3()", "V8()", "datetime64()", "float32(-1,)", "float32(3,)x"])
+def test_a_space_of_what_is_no_number_is_refused(text):
+    flags = {"reward": "float32()", **dict.fromkeys(FLAGS, "bool()")}
+    RequestParser().expect(False, flags | {"x": "float32(3,)"}, "the task")
+    with pytest.raises(BadRequest, match="the space of 'x' is"):
+        RequestParser().expect(False, flags | {"x": text}, "the task")
+
+
 def test_evaluation_may_look_different_from_training():
     parser = RequestParser()
     parse(make_data(), parser)

@@ -1,5 +1,6 @@
 """The policy behind the server: who gets actions and who is refused."""
 
+import math
 import types
 
 import numpy as np
@@ -9,7 +10,8 @@ from dreamfleet import lifecycle
 from dreamfleet.errors import BadRequest
 from dreamfleet.options import read_args
 from dreamfleet.roles.actor.requests import ActRequest
-from dreamfleet.roles.actor.role import Actor
+from dreamfleet.roles.actor.role import Actor, LiveEnvs
+from dreamfleet.roles.protocol import ACT, ENV_ID, IS_EVAL, ActSession, Hello
 from tests.fleet import make_args
 
 
@@ -58,3 +60,34 @@ def test_a_batch_of_which_all_are_too_many_makes_no_transition(actor):
     assert isinstance(replies[0], BadRequest) and not transition
     actor.send(transition)
     assert actor.act([make_request(10)])[0][0]["action"] == 2
+
+
+def make_hello(**facts) -> Hello:
+    spaces = {"reward": "float32()", **dict.fromkeys(("is_first", "is_last", "is_terminal"), "bool()")}
+    return Hello(**{"role": "env", "session": "worker", "owner": "there", "envs": (10,), "obs_space": spaces, **facts})
+
+
+def test_an_environment_that_is_stepped_elsewhere_stays_there(actor):
+    actor.check_hello(make_hello())
+    data = {key: value[0] for key, value in make_request(10).obs.items()}
+    request = actor.parsers()[ACT]({**data, ENV_ID: 10, IS_EVAL: False}, ActSession("worker").to_meta())
+    actor.act([request])
+    for is_eval in (False, True):
+        with pytest.raises(BadRequest, match="environment 10 is stepped on "):
+            actor.check_hello(make_hello(session="other", owner="stranger", is_eval=is_eval))
+    actor.check_hello(make_hello())
+
+
+def test_workers_of_another_task_are_told_once(actor, caplog):
+    for number in range(20):
+        actor.check_hello(make_hello(task=f"task{number}", session=f"{number}"))
+    (line,) = [record.message for record in caplog.records if "have task" in record.message]
+    assert "environments 10 on  have task task0" in line
+
+
+def test_what_timed_out_is_forgotten():
+    live = LiveEnvs()
+    live.mark_seen([1, 2], False)
+    live.forget([1, 9])
+    assert (live.age_s(1, False), live.age_s(2, True)) == (math.inf, math.inf)
+    assert live.age_s(2, False) < math.inf
