@@ -20,7 +20,7 @@ class Progress:
     eval_score: float | None = None
     env_rate: float = 0.0  # steps per second
     update_rate: float = 0.0  # updates per second
-    replay_fill: int = 0
+    replay_fill: int = 0  # in steps, as the capacity
     replay_capacity: int = 0
     ratio: float | None = None
     target_ratio: float = 0.0  # 0: not limited

@@ -82,6 +82,14 @@ class Truncates(Protocol):
 
 
 @runtime_checkable
+class CountsSteps(Protocol):
+    """Knows how many steps it holds, where `len()` is the number of sequences."""
+
+    @property
+    def steps(self) -> int: ...
+
+
+@runtime_checkable
 class HasCapacity(Protocol):
     """Knows how many steps it can hold; 0 until that is decided."""
 

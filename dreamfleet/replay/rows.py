@@ -35,6 +35,7 @@ class Rows:
         self.pool = SegmentPool(files, geometry, self._evict)
         self.blocks = Blocks(geometry.segments * self.layout.blocks, length)
         self.items = Items(geometry.rows)
+        self.steps = 0  # the rows of all blocks
         # New sequences, one after the other in each trajectory, for the online queue if there is one.
         self.unseen: deque[int] = deque(maxlen=None if online else 0)
         self._on_evict = on_evict
@@ -77,6 +78,7 @@ class Rows:
             self.pool.changed.add(segment.serial)
         self._state.commit(committed + len(places), note)
         self.items.add(items)
+        self.steps += len(places)
         return items
 
     def update(self, places: np.ndarray, columns: Batch) -> None:
@@ -184,6 +186,7 @@ class Rows:
         self._trajectories = {worker: each for worker, each in self._trajectories.items() if each.blocks}
         unseen = [place for place in self.unseen if not first <= place // BLOCK_ROWS < end]
         self.unseen = deque(unseen, self.unseen.maxlen)
+        self.steps -= int(self.blocks.filled[first:end].sum())
         self.blocks.drop(first, end)
         self.items.drop(first * BLOCK_ROWS, end * BLOCK_ROWS)
         self._on_evict(first, end)
@@ -192,6 +195,7 @@ class Rows:
         segments = [(serial % self.pool.slots, segment) for serial, segment in self.pool.live.items()]
         chains = link(segments, self._state.committed, self.blocks)
         self.items.add(find_items(segments, self.blocks))
+        self.steps = int(self.blocks.filled.sum())
         self._trajectories = newest_trajectories(chains, self.blocks)
         for trajectory in self._trajectories.values():
             trajectory.is_broken = not is_whole

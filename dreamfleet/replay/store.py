@@ -87,6 +87,11 @@ class Store:
         return len(self._rows.items) if self._rows else 0
 
     @property
+    def steps(self) -> int:
+        """The number of rows that it holds."""
+        return self._rows.steps if self._rows else 0
+
+    @property
     def committed(self) -> int:
         """The number of rows that were ever committed."""
         return self._state.committed
@@ -193,9 +198,9 @@ class Store:
         with self._lock:
             if not self._rows:
                 return {"steps": 0, "items": 0, "capacity": self.capacity, "updates_ignored": self._updates_ignored}
-            steps, layout = int(self._rows.blocks.filled.sum()), self._rows.layout
+            layout = self._rows.layout
             return {
-                "steps": steps,
+                "steps": self.steps,
                 "items": len(self),
                 "capacity": self.capacity,
                 "trajectories": self._rows.count_trajectories(),

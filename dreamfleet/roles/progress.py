@@ -21,7 +21,9 @@ class ProgressKeeper:
             updates = max(0, sent.updates - before.updates)
             progress.update_rate = updates / (sent.elapsed_s - before.elapsed_s)
         progress.updates, progress.elapsed_s = sent.updates, sent.elapsed_s
-        progress.replay_fill, progress.replay_capacity = counts.items, counts.capacity
+        # A store keeps up to two segments more than it promises, which says nothing to a user.
+        progress.replay_fill = min(counts.steps, counts.capacity) if counts.capacity else counts.steps
+        progress.replay_capacity = counts.capacity
         if counts.inserts:
             progress.ratio = counts.samples * self._batch_length / counts.inserts
 

@@ -52,6 +52,7 @@ class ReplayCounts(Message):
     items: Count = 0  # sequences that can be sampled
     eval_items: Count = 0
     capacity: Count = 0  # in steps; 0 where the replay does not say
+    steps: Count = 0  # that the replay holds
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,7 @@ class StoreBesideLists(RuleBasedStateMachine):
         assert stats["steps"] <= self.capacity + 2 * segment_rows
         assert stats["updates_ignored"] == self.ignored
         present = self.present()
+        assert stats["steps"] == len(present)
         assert stats["trajectories"] == sum(
             any(n in present for n in trajectory) for trajectory in self.trajectories.values()
         )

@@ -7,7 +7,15 @@ import numpy as np
 
 from dreamfleet.errors import BadRequest, NoSpace, ReplayError
 from dreamfleet.replay import Batch, Replay
-from dreamfleet.replay.contract import AddsMany, Closes, GivesReferences, HasCapacity, KeepsNotes, Truncates
+from dreamfleet.replay.contract import (
+    AddsMany,
+    Closes,
+    CountsSteps,
+    GivesReferences,
+    HasCapacity,
+    KeepsNotes,
+    Truncates,
+)
 
 
 class EnvRows(NamedTuple):
@@ -48,9 +56,15 @@ class Buffer:
         self._notes = replay if isinstance(replay, KeepsNotes) else None
         self._many = replay if isinstance(replay, AddsMany) else None
         self._sized = replay if isinstance(replay, HasCapacity) else None
+        self._counted = replay if isinstance(replay, CountsSteps) else None
 
     def __len__(self) -> int:
         return len(self.replay)
+
+    @property
+    def steps(self) -> int:
+        """Held at the moment, as far as the replay knows: the sequences that can be sampled else."""
+        return self._counted.steps if self._counted is not None else len(self.replay)
 
     @property
     def capacity(self) -> int:

@@ -200,7 +200,8 @@ class ReplayRole:
 
     def counts(self) -> ReplayCounts:
         train, evaluation = self._own["train"], self._own["eval"]
-        return ReplayCounts(self.limiter.inserts, self.limiter.samples, len(train), len(evaluation), train.capacity)
+        counted = self.limiter.inserts, self.limiter.samples
+        return ReplayCounts(*counted, len(train), len(evaluation), train.capacity, train.steps)
 
     def stats(self) -> dict[str, float]:
         own = {"duplicates": self._duplicates, "reference_batches": self._streams.references}

@@ -34,6 +34,7 @@ def test_the_mark_and_the_inserts_survive_a_kill(open_role, storage):
     role = open_role(storage)
     assert role.limiter.inserts == 20
     assert kept(role) == (list(range(20)) if storage == "disk" else [])
+    assert role.counts().steps == len(kept(role))
     if storage == "disk":
         assert send(role, range(10, 20), 2).inserts == 20
         assert kept(role) == list(range(20))
