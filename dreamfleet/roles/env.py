@@ -26,7 +26,7 @@ from dreamfleet.errors import (
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, read_args
 from dreamfleet.roles.hello import describe_spaces, refused
-from dreamfleet.roles.periodic import RoleReports
+from dreamfleet.roles.periodic import StatsSender
 from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 
@@ -58,7 +58,7 @@ def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, i
     worker = EnvWorker(
         envs, env_ids, is_eval, actor, options.act_timeout, 0 if options.run_id else options.join_timeout
     )
-    reports = RoleReports(options, name, "env", is_on=0 in env_ids)  # one worker speaks for all
+    reports = StatsSender(options, name, "env", is_on=0 in env_ids)  # one worker speaks for all
     with (
         lifecycle.on_stop(actor.close),
         contextlib.closing(reports),

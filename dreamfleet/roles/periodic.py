@@ -27,7 +27,7 @@ class Every:
         return True
 
 
-class RoleReports:
+class StatsSender:
     """Sends a role's statistics every `log_every` seconds; a logger that is away never holds the role up."""
 
     def __init__(self, options: RoleOptions, name: str, prefix: str, is_on: bool = True):

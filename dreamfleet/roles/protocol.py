@@ -37,7 +37,6 @@ SAMPLE_BATCH = {mode: f"sample_batch_{mode}" for mode in MODES}
 # agent call them.
 ENV_ID, IS_EVAL = "envid", "is_eval"
 RESET = "reset"  # in answers to `act`: the episode is over
-LOG_PREFIX = "log/"  # keys that only the logger gets
 STEP_ID = "stepid"  # in batches and updates: the name of a row
 
 MARK_BYTES = 32  # of an actor's name, which replay keeps with its rows

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from dreamfleet.base.arrays import Batch
+from dreamfleet.base.keys import without_logs
 from dreamfleet.errors import BadRequest
-from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LOG_PREFIX, RESET, STEP_ID
+from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, RESET, STEP_ID
 
 
 def make_transition(env_ids: list[int], is_eval: bool, obs: Batch, acts: Batch, outs: Batch) -> Batch:
@@ -18,7 +19,7 @@ def make_transition(env_ids: list[int], is_eval: bool, obs: Batch, acts: Batch, 
 
 
 def for_replay(transition: Batch) -> Batch:
-    return {k: v for k, v in transition.items() if not k.startswith(LOG_PREFIX)}
+    return without_logs(transition)
 
 
 def split_shown(transition: Batch, shown_ids: set[int], is_full: bool) -> tuple[Batch | None, Batch | None]:

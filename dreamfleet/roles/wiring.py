@@ -13,6 +13,8 @@ from dreamfleet.options import RoleOptions, key_file
 from dreamfleet.roles.hello import Introduction, Reception, make_hello
 from dreamfleet.roles.protocol import HELLO, VERSION
 
+LOGGER_PATIENCE_S = 1.0  # for a logger that does not keep up; what it has no room for then is dropped
+
 
 class Caller(Protocol):
     """What a role needs of a client: calls that give futures, over a connection or in place."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 
 _log = logging.getLogger("dreamfleet.rpc")
 
@@ -112,7 +113,7 @@ class PostQueue:
         with self._condition:
             if self._has_room():
                 return
-            with lifecycle.waiting(f"{self._name}: work that follows earlier batches"):
+            with lifecycle.waiting(waits.EARLIER_BATCHES(peer=self._name)):
                 self._condition.wait_for(self._has_room)
 
     def run(self) -> None:

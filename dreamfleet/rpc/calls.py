@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected, RpcError
 from dreamfleet.rpc.counters import Counters
-from dreamfleet.rpc.engine import Encoder, Greeting
+from dreamfleet.rpc.engine import CallEncoder, Greeting
 from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Failure, Reply
 
@@ -186,7 +186,7 @@ class Calls:
                 self.finish(other.number, DeadlineExceeded(f"{self.peer}.{other.method} did not answer in time"))
         return min([other.deadline for other in others], default=math.inf)
 
-    def begin(self, encoder: Encoder, open_: Callable[[], None]) -> Any:
+    def begin(self, encoder: CallEncoder, open_: Callable[[], None]) -> Any:
         """For the engine, when it can send, and again at `greet_at`: what it has to send first, if anything.
 
         `open_` is called when calls may follow.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from dreamfleet import lifecycle
+from dreamfleet.base import waits
 from dreamfleet.errors import DeadlineExceeded
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.engine import ClientEngine, InlineClientEngine
@@ -91,7 +92,7 @@ class Client:
     def wait_connected(self, timeout_s: float | None = None) -> bool:
         """Blocks until there is a connection; returns whether there is one, and raises why there will never be one."""
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        with lifecycle.waiting(f"{self.peer}: connection"):
+        with lifecycle.waiting(waits.CONNECTION(peer=self.peer)):
             self._wait(self._calls.is_decided, until)
         if self._calls.refusal and not self._calls.is_closed:
             raise self._calls.refusal
@@ -126,7 +127,7 @@ class Client:
         until = future.deadline if timeout_s is None else min(future.deadline, now + timeout_s)
         if wait(future, min(until, now + _BRIEF_S)):
             return
-        with lifecycle.waiting(f"{self.peer}.{future.method}"):
+        with lifecycle.waiting(waits.ANSWER(peer=self.peer, method=future.method)):
             if wait(future, until):
                 return
         seconds = time.monotonic() - future.started
@@ -145,7 +146,7 @@ class Client:
     def _wait_for_room(self, future: Future) -> None:
         calls = self._calls
         until = min(future.deadline, calls.finish_overdue())
-        with lifecycle.waiting(f"{self.peer}: room for {future.method}"):
+        with lifecycle.waiting(waits.ROOM(peer=self.peer, method=future.method)):
             self._wait(lambda: calls.has_room() or calls.is_closed, until)
         if future.deadline <= time.monotonic() and not calls.has_room():
             seconds = time.monotonic() - future.started

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dreamfleet.rpc.messages import Answer, Request
 
 
-class Encoder(Protocol):
+class CallEncoder(Protocol):
     """Turns calls into what a client engine sends; raises `TypeError` for data that cannot travel."""
 
     def encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> Any: ...
@@ -46,7 +46,7 @@ class ClientEngine(Protocol):
     """Carries calls to one server and connects again by itself, in a thread of its own."""
 
     @property
-    def encoder(self) -> Encoder: ...
+    def encoder(self) -> CallEncoder: ...
 
     def submit(self, future: "Future") -> None:
         """Sends a call that is in flight, or keeps it until there is a connection."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
+from dreamfleet.base import waits
 from dreamfleet.errors import Closed
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL
 from dreamfleet.roles.transitions import join_rows
@@ -63,7 +64,9 @@ class Channel:
     def put(self, batch: Batch, timeout_s: float | None = None) -> bool:
         """Takes a batch as soon as there is room; returns whether there was within the timeout."""
         with self._changed:
-            if not self._has_room() and not self._wait(self._has_room, timeout_s, "room for transitions"):
+            if not self._has_room() and not self._wait(
+                self._has_room, timeout_s, waits.ROOM(peer=self._client.peer, method="transitions")
+            ):
                 return False
             self._waiting.append(batch)
             self._unacknowledged += 1
@@ -99,7 +102,8 @@ class Channel:
             self._thread.join(timeout_s)
         with self._changed:
             left_s = max(0.0, deadline - time.monotonic())
-            self._wait(lambda: not self._unacknowledged, left_s, "acknowledgement of the last transitions")
+            what = waits.ACKNOWLEDGEMENT(peer=self._client.peer)
+            self._wait(lambda: not self._unacknowledged, left_s, what)
 
     def close(self) -> None:
         """Lets nobody wait any more; what is put from here on goes out without delay."""
@@ -112,7 +116,7 @@ class Channel:
         return self._unacknowledged < self._backlog or self._is_closed
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float | None, what: str) -> bool:
-        with lifecycle.waiting(f"{self._client.peer}: {what}"):
+        with lifecycle.waiting(what):
             return self._changed.wait_for(condition, timeout_s)
 
     def _run(self) -> None:

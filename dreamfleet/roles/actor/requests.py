@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dreamfleet.agent.contract import Batch
+from dreamfleet.base.keys import is_logged, without_logs
 from dreamfleet.errors import BadRequest
 from dreamfleet.roles.actor.holders import Holders
 from dreamfleet.roles.hello import check_spaces
-from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LOG_PREFIX, RESET, ActSession
+from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, RESET, ActSession
 from dreamfleet.roles.transitions import join_rows
 
 FLAGS = ("is_first", "is_last", "is_terminal")
@@ -54,7 +55,7 @@ class RequestParser:
         self._specs: dict[tuple[bool, str], Spec] = {}  # by is_eval and session, with logs
         self._same: dict[tuple, Spec] = {}  # equal ones are one object, so that they are quickly compared
         spaces = {k: (np.dtype(s.dtype), tuple(s.shape)) for k, s in (obs_space or {}).items()}
-        self._spaces = {k: v for k, v in spaces.items() if not k.startswith(LOG_PREFIX)}
+        self._spaces = without_logs(spaces)
         self._holders = Holders() if holders is None else holders
 
     def expect(self, is_eval: bool, obs_space: dict[str, str], task: str) -> None:
@@ -116,7 +117,7 @@ class RequestParser:
     def _find_spec(self, request: ActRequest) -> Spec:
         """What the requests of one process look like: as expected of all, with logs of its own."""
         given = {k: (v.dtype, v.shape[1:]) for k, v in request.obs.items()}
-        logs = {k: v for k, v in given.items() if k.startswith(LOG_PREFIX)}
+        logs = {k: v for k, v in given.items() if is_logged(k)}
         rest = {k: v for k, v in given.items() if k not in logs}
         expected = self._expected.get(request.is_eval)
         if expected is None:

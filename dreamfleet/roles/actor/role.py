@@ -10,6 +10,8 @@ from typing import Any
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent, Batch
+from dreamfleet.base import waits
+from dreamfleet.base.keys import without_logs
 from dreamfleet.errors import BadRequest, RunOver
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, RoleOptions, read_args
@@ -20,7 +22,7 @@ from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.hello import Reception, check_spaces, describe_spaces, make_hello, owner_of, stored_counts
-from dreamfleet.roles.periodic import RoleReports
+from dreamfleet.roles.periodic import StatsSender
 from dreamfleet.roles.protocol import Hello
 from dreamfleet.roles.transitions import make_transition
 from dreamfleet.roles.wiring import Caller, connect, serve, unless_failed
@@ -48,10 +50,10 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
     with unless_failed(barrier):
         replay = connect(options, "replay", "actor", me="actor", facts=facts)
         logger = connect(options, "logger", "actor", me="actor")
-        reports = RoleReports(options, "actor", "actor")
+        reports = StatsSender(options, "actor", "actor")
         actor = Actor(agent, replay, logger, options)
         server = _serve_policy(actor, options)
-    with lifecycle.waiting("learner: restoring the agent"):
+    with lifecycle.waiting(waits.RESTORE()):
         barrier.wait()  # no data before the learner has restored
     with lifecycle.on_stop(actor.stop), server:
         log.info("policy server ready, batch size %d", actor.batch_size)
@@ -131,7 +133,7 @@ class Actor:
         if theirs.role != "env":
             raise BadRequest(f"the policy server is for environments, not for the {theirs.role}")
         task = self._options.task
-        observed = {k: v for k, v in theirs.obs_space.items() if not k.startswith(protocol.LOG_PREFIX)}
+        observed = without_logs(theirs.obs_space)
         if self.obs_space:
             check_spaces("observations", _without(FLAGS, observed), _without(FLAGS, self.obs_space), task)
         else:
@@ -150,7 +152,7 @@ class Actor:
         awaited = {i for i, worker in others.items() if self._live.age_s(i, worker.is_eval) < timeout_s}
         with self._told:
             self._is_over = True
-            with lifecycle.waiting("environments: the end of the run"):
+            with lifecycle.waiting(waits.ENV_FAREWELL()):
                 self._told.wait_for(lambda: awaited <= self._dismissed, timeout_s)
 
     def _dismiss(self, requests: list[ActRequest]) -> tuple[list[Any], None]:
@@ -181,7 +183,7 @@ class Actor:
         env_ids, obs = join(kept)
         is_eval = kept[0].is_eval
         self._live.mark_seen(env_ids, is_eval)
-        inputs = pad({k: v for k, v in obs.items() if not k.startswith(protocol.LOG_PREFIX)}, self.batch_size)
+        inputs = pad(without_logs(obs), self.batch_size)
         mode = "eval" if is_eval else "train"
         acts, outs = self._outputs.check(mode, *self._carries.policy(env_ids, inputs, mode), len(inputs["is_first"]))
         acts, outs = ({k: v[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))

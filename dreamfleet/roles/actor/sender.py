@@ -6,16 +6,16 @@ import uuid
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Batch
+from dreamfleet.base import waits
 from dreamfleet.errors import Closed, DreamfleetError
 from dreamfleet.options import RoleOptions
 from dreamfleet.roles import transitions
 from dreamfleet.roles.actor.channel import Channel
 from dreamfleet.roles.protocol import ADD_BATCH, ENV_ID, IS_EVAL, TRAN, BatchMark, LogPosition, ReplayCounts
-from dreamfleet.roles.wiring import Caller
+from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller
 
 log = logging.getLogger("dreamfleet.actor")
 
-LOGGER_PATIENCE_S = 1.0
 LOGGER_BACKLOG = 512
 LOGGER_DELAY_S = 0.1  # nobody waits for the logger, and every message costs it and us a switch of processes
 DELAY_S = 0.01  # transitions wait this long for others to travel with
@@ -76,8 +76,8 @@ class TransitionSender:
         self._replay.put(transitions.for_replay(transition))
         self._send_logger(transition)
         if self._steps:
-            self._replay.wait_while(lambda: self._step is None, "its first acknowledgement")  # it may be elsewhere
-            self._replay.wait_while(self._has_all_steps, "end of the run")
+            self._replay.wait_while(lambda: self._step is None, waits.FIRST_ANSWER())  # it may be elsewhere
+            self._replay.wait_while(self._has_all_steps, waits.END_OF_RUN(peer="replay"))
 
     def drain(self, timeout_s: float) -> None:
         """Sends what is left and waits for it to be acknowledged; to be called when nothing is sent any more."""

@@ -21,12 +21,11 @@ from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
-from dreamfleet.roles.wiring import Caller, connect, has_own_peers, unless_failed
+from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller, connect, has_own_peers, unless_failed
 
 log = logging.getLogger("dreamfleet.learner")
 
 PROGRESS_EVERY_S = 1.0
-LOGGER_PATIENCE_S = 1.0
 PART_SHARE = 0.25  # of the time that a stop may take, for replay and logger to add their parts to the last checkpoint
 
 

@@ -16,7 +16,7 @@ from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Limiter, Replay
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import Reception, check_settings, is_elsewhere, make_hello
-from dreamfleet.roles.periodic import RoleReports
+from dreamfleet.roles.periodic import StatsSender
 from dreamfleet.roles.protocol import BatchMark, Hello, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
 from dreamfleet.roles.replay.batches import BatchStreams, SentBatches
 from dreamfleet.roles.replay.buffer import Buffer, EnvRows
@@ -44,7 +44,7 @@ def parallel_replay(
     reception = Reception(options, role.make_hello, role.check_hello)
     role.reception = reception if has_own_peers(options) else None
     server = serve(options, "replay", role.methods(), reception)
-    reports = RoleReports(options, "replay", "replay")
+    reports = StatsSender(options, "replay", "replay")
     with lifecycle.on_stop(role.limiter.close), server:
         lifecycle.show_figures(lambda: {"steps": role.limiter.inserts})
         lifecycle.set_state("running")
