@@ -96,10 +96,11 @@ class ChaosFleet:
         """Ends the run in order, as a user would, and returns what it printed."""
         for name in ("train", "replay"):
             if name in self._processes:
-                process = self._processes.pop(name)
+                process, expected = self._processes.pop(name), 0
                 if process.poll() is None:
                     process.send_signal(signal.SIGTERM)
-                if code := process.wait(PATIENCE_S):
+                    expected = 128 + signal.SIGTERM
+                if (code := process.wait(PATIENCE_S)) != expected:
                     raise ChaosError(f"{name} ended with code {code}:\n{self.output(name)[-3000:]}")
         return self.output("train")
 
