@@ -32,12 +32,17 @@ class Wait:
         return found and found.groupdict()
 
 
-_DISK_FULL = "{who} paused: disk full", "disk-bound: the disk is full, waiting {share} of the time"
 _NO_BATCH = "learner waiting for a batch", "replay-bound: the learner waits {share} of the time for batches"
 _NO_ROOM = "acting paused {time} by replay", "replay-bound: acting waits {share} of the time for replay"
 
-NO_SPACE = Wait("disk: {reason}", *_DISK_FULL)
-SEGMENT = Wait("{place}: space for steps", *_DISK_FULL)
+NO_SPACE = Wait(
+    "disk: {reason}", "{who} paused: disk full", "disk-bound: the disk is full, waiting {share} of the time"
+)
+SEGMENT = Wait(
+    "{place}: space for steps",
+    "{who} allocating replay storage",
+    "disk-bound: replay waits {share} of the time for storage to be allocated",
+)
 RATIO_INSERT = Wait(
     "learner: ratio allows no insert",
     "collection paused {time}: learner-bound (train ratio reached)",

@@ -128,7 +128,7 @@ def test_nothing_outlives_a_killed_supervisor(start_script, is_gone):
     script.popen.kill()
     pids = [int(pid) for match in (main, polite, stubborn) for pid in match.groups()]
     assert all(is_gone(pid) for pid in pids)
-    assert "supervisor died" in (script.logdir / "logs/polite.log").read_text()
+    assert "the supervisor has exited" in (script.logdir / "logs/polite.log").read_text()
 
 
 def test_frozen_role_does_not_outlive_a_killed_supervisor(start_script, is_gone):

@@ -203,7 +203,7 @@ class Lifeline:
         self._watchdog.feed()
 
     def _exit_as_orphan(self) -> None:
-        log.warning("supervisor died: stopping")
+        log.warning("the supervisor has exited, stopping")
         lifecycle.stop_soon()
         threading.Event().wait(ORPHAN_GRACE_S)  # cut short by the end of the process
         log.warning("did not stop within %g s: killing", ORPHAN_GRACE_S)
