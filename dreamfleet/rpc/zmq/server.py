@@ -1,6 +1,7 @@
 """The ZeroMQ engine of a server: one thread reads requests, those that made the answers send them."""
 
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dreamfleet.rpc.server import Server
 
 _LINGER_MS = 500
+_FAREWELL_S = 0.2  # libzmq drops what a client has not read yet when the connection ends
 _RECEIVE_QUEUE = 64  # requests of one client that wait to be read
 _BURST = 64  # requests read before batches and answers get their turn
 
@@ -43,6 +45,7 @@ class ZmqServerEngine:
         self._thread: threading.Thread | None = None
         self._all_answered = threading.Event()  # workers have ended, so connections may be closed
         self._socket: zmq.Socket | None = None  # under the lock
+        self._delivered_at = 0.0  # the last answer, on the monotonic clock
         self._clients: set[bytes] = set()  # that have asked for something since the last `stats`
 
     def listen(self) -> None:
@@ -72,6 +75,7 @@ class ZmqServerEngine:
                 self._send(self._socket, message)
             must_read = sockets.has_message(self._socket) or wire.pending >= wire.max_pending
             wire.pending -= len(messages)
+            self._delivered_at = time.monotonic()
         if must_read:
             self.wake()
 
@@ -124,6 +128,7 @@ class ZmqServerEngine:
         self._all_answered.wait()
         with self._wire.lock:
             self._socket = None
+        time.sleep(max(0.0, self._delivered_at + _FAREWELL_S - time.monotonic()))
         self._reading.close(_LINGER_MS)
         self._context.term()
         self._gatekeeper.join()
