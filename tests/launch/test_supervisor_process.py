@@ -173,7 +173,8 @@ def test_a_pause_of_everything_that_is_longer_than_all_timeouts_harms_nobody(sta
     ready = script.read_until(r"main\|info\|ready pid=(\d+)", r"other\|info\|ready pid=(\d+)")
     if phase == "stopping":
         os.kill(script.popen.pid, signal.SIGTERM)
-        script.read_until(r"supervisor\|info\|stopping: SIGTERM")
+        # The request has reached it by then: if it came later, it would wake the stopped process.
+        eventually(lambda: read_status(script.logdir)["roles"]["main"]["state"] == "stopping", "the request to stop")
     pause(script, [int(match[1]) for match in ready], pause_s)
     wait_for_looks(script, 3.0)
     os.write(gate, b"x")
