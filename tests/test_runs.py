@@ -218,13 +218,19 @@ def test_environments_join_from_elsewhere_with_the_key(start, tmp_path):
     assert not list((tmp_path / "elsewhere").glob("**/run.key"))
 
 
-def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(start, tmp_path):
-    logdir = tmp_path / "run"
+def start_without_envs(start, logdir: Path, steps: int) -> tuple[subprocess.Popen, list]:
+    """A run whose environments come from elsewhere, and the words with which workers join it."""
     addresses = {role: f"localhost:{free_port()}" for role in ("actor", "logger")}
     words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
-    main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", 5000, "--logdir", logdir)
+    main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", steps, "--logdir", logdir)
     eventually((logdir / "run.key").exists, "the key of the run")
     join = ["--addr-actor", addresses["actor"], "--addr-logger", addresses["logger"], "--key", logdir / "run.key"]
+    return main, join
+
+
+def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(start, tmp_path):
+    logdir = tmp_path / "run"
+    main, join = start_without_envs(start, logdir, 5000)
     worker = ["role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "elsewhere"]
     first = start(*worker)
     eventually(lambda: (logdir / "replay" / "counts").exists() and read_inserts(logdir) > 50, "steps of the worker")
@@ -237,11 +243,7 @@ def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(sta
 
 def test_workers_that_do_not_fit_are_refused_and_the_run_goes_on(start, tmp_path):
     logdir = tmp_path / "run"
-    addresses = {role: f"localhost:{free_port()}" for role in ("actor", "logger")}
-    words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
-    main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", 20000, "--logdir", logdir)
-    eventually((logdir / "run.key").exists, "the key of the run")
-    join = ["--addr-actor", addresses["actor"], "--addr-logger", addresses["logger"], "--key", logdir / "run.key"]
+    main, join = start_without_envs(start, logdir, 20000)
     worker = start("role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "worker")
     wait_step(logdir, 50, main)
     for name, options, reason in (
