@@ -8,8 +8,12 @@ import threading
 from dreamfleet import rpc
 
 
+def say(word):
+    os.write(1, f"{word}\n".encode())  # one write, which keeps lines of several threads apart
+
+
 def block(data):
-    print("blocked", flush=True)
+    say("blocked")
     threading.Event().wait()
 
 
@@ -21,5 +25,5 @@ if __name__ == "__main__":
     calls = itertools.count(1)
     server.bind("count", lambda data: next(calls))
     with server:
-        print("ready", flush=True)
+        say("ready")
         sys.stdin.read()
