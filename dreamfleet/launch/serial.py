@@ -178,15 +178,7 @@ class DirectClient:
         self.peer, self.session = peer, ""
         self._methods = methods
 
-    def call(
-        self,
-        method: str,
-        data: Any = None,
-        *,
-        meta: dict | None = None,
-        repeat: bool = False,
-        deadline_s: float | None = None,
-    ) -> "DirectFuture":
+    def call(self, method: str, data: Any = None, *, meta: dict | None = None, **delivery: Any) -> "DirectFuture":
         if isinstance(data, dict):
             data = {k: np.array(v) if isinstance(v, np.ndarray) else v for k, v in data.items()}
         reply = self._methods[method](data, meta or {})

@@ -4,9 +4,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dreamfleet import lifecycle
 from dreamfleet.rpc.limited_log import LimitedLog
+
+if TYPE_CHECKING:
+    from dreamfleet.rpc.server import Server
 
 
 def start_io_thread(
@@ -47,3 +51,23 @@ class Wakeup:
             if self._is_open:
                 self._is_open = False
                 os.close(self.fd)
+
+
+class ServerThread:
+    """The I/O thread of a server, which ends after the workers that make the last answers."""
+
+    def __init__(self, server: "Server"):
+        self.wakeup = Wakeup()
+        self.all_answered = threading.Event()  # workers have ended, so connections may be closed
+        self._server = server
+        self._thread: threading.Thread | None = None
+
+    def start(self, is_over: Callable[[], bool], step: Callable[[], None], end: Callable[[], None]) -> None:
+        self._thread = start_io_thread(self._server.name, self._server.log, is_over, step, end)
+
+    def close(self) -> None:
+        if self._thread:
+            self.all_answered.set()
+            self.wakeup.set()
+            self._server.join([self._thread])
+        self.wakeup.close()

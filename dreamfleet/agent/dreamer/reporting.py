@@ -18,12 +18,7 @@ SIGNALS = 16  # elements of a vector that are shown
 
 
 def report(
-    model: Model,
-    learning: Learning,
-    carry: TrainCarry,
-    data: Mapping[str, jax.Array],
-    options: DreamerOptions,
-    context: int,
+    model: Model, learning: Learning, carry: TrainCarry, data: Arrays, options: DreamerOptions, context: int
 ) -> tuple[TrainCarry, Arrays]:
     """The next carry and the metrics of a batch; nothing is learned from it."""
     loss_key, open_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(learning.seed), 1))

@@ -5,14 +5,13 @@ import contextlib
 import math
 import os
 import select
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dreamfleet.base.addresses import Address
 from dreamfleet.rpc import addresses, codec
-from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
+from dreamfleet.rpc.io_thread import ServerThread
 from dreamfleet.rpc.local.connection import Connection, make_socket
 from dreamfleet.rpc.messages import Answer, Request
 from dreamfleet.rpc.wire import ENGINE_LIMIT, SEND_QUEUE, ServerWire
@@ -29,9 +28,7 @@ class LocalServerEngine:
 
     def __init__(self, server: "Server", addr: Address, wire: ServerWire):
         self._server, self._path, self._wire = server, addr.path, wire
-        self._wakeup = Wakeup()
-        self._thread: threading.Thread | None = None
-        self._all_answered = threading.Event()  # workers have ended, so connections may be closed
+        self._thread = ServerThread(server)
         self._connections: dict[int, Connection] = {}
         self._received: collections.deque[tuple] = collections.deque()  # connections and messages of theirs
 
@@ -48,10 +45,9 @@ class LocalServerEngine:
         self._listener.listen(128)
         self._listener.setblocking(False)
         self._epoll = select.epoll()
-        for fd in (self._listener.fileno(), self._wakeup.fd):
+        for fd in (self._listener.fileno(), self._thread.wakeup.fd):
             self._epoll.register(fd, select.EPOLLIN)
-        server = self._server
-        self._thread = start_io_thread(server.name, server.log, lambda: server.is_closed, self._step, self._end)
+        self._thread.start(lambda: self._server.is_closed, self._step, self._end)
 
     def open(self, request: Request) -> tuple[Any, dict[str, Any]]:
         return self._wire.open(request)
@@ -69,17 +65,13 @@ class LocalServerEngine:
             self.wake()
 
     def wake(self) -> None:
-        self._wakeup.set()
+        self._thread.wakeup.set()
 
     def stats(self) -> dict[str, float]:
         return {"pending": self._wire.pending, "clients": len(self._connections)}
 
     def close(self) -> None:
-        if self._thread:
-            self._all_answered.set()
-            self.wake()
-            self._server.join([self._thread])
-        self._wakeup.close()
+        self._thread.close()
 
     def _send(self, connection: Connection, frames: list[codec.Buffer]) -> None:
         if connection.unsent > SEND_QUEUE:
@@ -101,7 +93,7 @@ class LocalServerEngine:
     def _end(self) -> None:
         Path(self._path).unlink(missing_ok=True)
         self._listener.close()
-        self._all_answered.wait()
+        self._thread.all_answered.wait()
         self._linger()
         for connection in self._connections.values():
             connection.close()
@@ -112,14 +104,14 @@ class LocalServerEngine:
         if not self._received:  # else there are as many requests as may be pending
             return self._epoll.poll(timeout_s)
         only_wakeup = select.poll()
-        only_wakeup.register(self._wakeup.fd, select.POLLIN)
+        only_wakeup.register(self._thread.wakeup.fd, select.POLLIN)
         return only_wakeup.poll(None if timeout_s is None else math.ceil(1000 * timeout_s))
 
     def _handle(self, fd: int, events: int) -> None:
         if connection := self._connections.get(fd):
             self._serve(connection, events)
-        elif fd == self._wakeup.fd:
-            self._wakeup.clear()
+        elif fd == self._thread.wakeup.fd:
+            self._thread.wakeup.clear()
             for fd, connection in self._connections.items():
                 self._epoll.modify(fd, connection.events)
         elif fd == self._listener.fileno():

@@ -1,6 +1,5 @@
 """The ZeroMQ engine of a server: one thread reads requests, those that made the answers send them."""
 
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ import zmq
 from dreamfleet.base.addresses import Address
 from dreamfleet.rpc import codec
 from dreamfleet.rpc.addresses import cannot_listen
-from dreamfleet.rpc.io_thread import Wakeup, start_io_thread
+from dreamfleet.rpc.io_thread import ServerThread
 from dreamfleet.rpc.keys import load_key
 from dreamfleet.rpc.messages import Answer, Request
 from dreamfleet.rpc.wire import SEND_QUEUE, ServerWire
@@ -41,9 +40,7 @@ class ZmqServerEngine:
         self._server, self._wire, self._max_connections = server, wire, max_connections
         self._endpoint = sockets.make_endpoint(addr, is_server=True)
         self._key = load_key(key_file, addr.text)
-        self._wakeup = Wakeup()
-        self._thread: threading.Thread | None = None
-        self._all_answered = threading.Event()  # workers have ended, so connections may be closed
+        self._thread = ServerThread(server)
         self._socket: zmq.Socket | None = None  # under the lock
         self._delivered_at = 0.0  # the last answer, on the monotonic clock
         self._clients: set[bytes] = set()  # that have asked for something since the last `stats`
@@ -57,10 +54,10 @@ class ZmqServerEngine:
             self._context.destroy(0)
             raise cannot_listen(self._server.addr, error) from None
         self._socket = self._reading = socket
-        self._poll_full = sockets.make_poll(self._wakeup)
-        self._poll = sockets.make_poll(self._wakeup, socket)
+        self._poll_full = sockets.make_poll(self._thread.wakeup)
+        self._poll = sockets.make_poll(self._thread.wakeup, socket)
         self._gatekeeper.start()
-        self._thread = start_io_thread(self._server.name, self._server.log, self._is_over, self._step, self._end)
+        self._thread.start(self._is_over, self._step, self._end)
 
     def open(self, request: Request) -> tuple[Any, dict[str, Any]]:
         return self._wire.open(request)
@@ -80,18 +77,14 @@ class ZmqServerEngine:
             self.wake()
 
     def wake(self) -> None:
-        self._wakeup.set()
+        self._thread.wakeup.set()
 
     def stats(self) -> dict[str, float]:
         clients, self._clients = self._clients, set()
         return {"pending": self._wire.pending, "clients": len(clients)}
 
     def close(self) -> None:
-        if self._thread:
-            self._all_answered.set()
-            self.wake()
-            self._server.join([self._thread])
-        self._wakeup.close()
+        self._thread.close()
 
     def _make_socket(self) -> zmq.Socket:
         socket = sockets.make_socket(self._context, zmq.ROUTER, is_ipv6=self._endpoint.startswith("tcp://["))
@@ -122,10 +115,10 @@ class ZmqServerEngine:
         self._server.flush()
         if not messages:
             poll = self._poll if self._wire.pending < self._wire.max_pending else self._poll_full
-            sockets.wait(poll, self._wakeup, self._server.next_deadline())
+            sockets.wait(poll, self._thread.wakeup, self._server.next_deadline())
 
     def _end(self) -> None:
-        self._all_answered.wait()
+        self._thread.all_answered.wait()
         with self._wire.lock:
             self._socket = None
         time.sleep(max(0.0, self._delivered_at + _FAREWELL_S - time.monotonic()))
