@@ -67,6 +67,7 @@ class EnvGroup:
         self._unfinished = np.ones(len(self._ids), bool)  # not an episode yet
         self._has_progressed = False
         self._spaces = self._members[0].env.obs_space
+        self._keys: list[str] = []  # in the order of the first observation
         self.use_buffers(self.make_buffers())
 
     @property
@@ -93,8 +94,14 @@ class EnvGroup:
         return self._obs
 
     def make_buffers(self) -> Batch:
-        """Arrays for `use_buffers`."""
-        return {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in self._spaces.items()}
+        """Arrays for `use_buffers`; after the first step they are in the order of the environment's observations."""
+        spaces = {k: self._spaces[k] for k in (*self._keys, *self._spaces)}
+        return {k: np.zeros((len(self._ids), *s.shape), s.dtype) for k, s in spaces.items()}
+
+    @property
+    def buffers(self) -> Batch:
+        """The arrays that steps write to."""
+        return self._obs
 
     def use_buffers(self, buffers: Batch) -> None:
         """Gives up the arrays of the last step, for others that the next ones write to."""
@@ -132,6 +139,8 @@ class EnvGroup:
 
     def _store(self, member: Member, obs: dict) -> None:
         rows = member.rows
+        if not self._keys:
+            self._keys = [key for key in obs if key in self._spaces]
         for key, buffer, shape, dtype, numbers, is_finite in self._parts[member.env_id]:
             try:
                 value = obs[key]

@@ -147,10 +147,8 @@ def resolved_addresses(options: RoleOptions) -> Iterator[RoleOptions]:
     addresses = {f"{role}_addr": rpc.resolve_addr(options.address(role), options.transport) for role in SERVERS}
     if any(not address.startswith("ipc:") for address in addresses.values()):
         rpc.make_key(key_file(options))
-    # Roles of our own understand more than the documented methods; a remote one may be anyone's.
-    is_ours = not (options.remote_replay or options.remote_logger)
     try:
-        yield dataclasses.replace(options, **addresses, portal_meta=is_ours)
+        yield dataclasses.replace(options, **addresses)
     finally:
         for address in addresses.values():
             rpc.remove_addr(address)

@@ -175,7 +175,7 @@ class DirectClient:
     """Calls a role's handlers in place; arrays are copied, as a message would."""
 
     def __init__(self, peer: str, methods: Mapping[str, Handler]):
-        self.peer, self.session = peer, ""
+        self.peer, self.session, self.is_plain = peer, "", False
         self._methods = methods
 
     def call(self, method: str, data: Any = None, *, meta: dict | None = None, **delivery: Any) -> "DirectFuture":

@@ -77,6 +77,9 @@ def _check_roles(options: Options) -> None:
     for role in (role for role, is_remote in remote.items() if is_remote and run.mode == "serial"):
         reason = "cannot work with run.mode='serial', where every role is in one process"
         raise ConfigError(f"run.remote_{role}", True, reason, "set it to False, or run.mode to parallel")
+    if run.portal_plain_handshake and run.transport != "portal":
+        reason = f"concerns the portal library, but run.transport is {run.transport}"
+        raise ConfigError("run.portal_plain_handshake", True, reason, "set it to False, or run.transport to portal")
     if run.leg and (run.mode != "serial" or options.replay.storage != "disk"):
         reason = "requires run.mode=serial and replay.storage=disk"
         raise ConfigError("run.leg", run.leg, reason, "set these, or set it to 0")

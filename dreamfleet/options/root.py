@@ -60,7 +60,6 @@ class RoleOptions(MainOptions, RunOptions):
     """What a role is given: the section `run` and the options at the top, side by side as scripts pass `args`."""
 
     action_repeat: int = 1  # frames that the environment takes in one step
-    portal_meta: bool = False  # all roles are ours, so that portal messages may carry metadata
     run_id: str = ""  # of the run, where it is known
     owner: str = ""  # whoever started this process, where that is known
 

@@ -59,6 +59,12 @@ class RunOptions:
     key_file: str = option(
         "", "key file of the run for TCP; empty takes DREAMFLEET_KEY_FILE, else run.key in logdir", can_change=True
     )
+    portal_plain_handshake: bool = option(
+        False,
+        "let portal programs without the run's key join from other machines (unencrypted, open to everybody who can "
+        "reach a port); set it on all roles of the run",
+        can_change=True,
+    )
     join_timeout: float = option(
         3600.0,
         "seconds an environment tries to reach a policy server that is away before it gives up; 0 tries on",

@@ -12,11 +12,13 @@ import numpy as np
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.base import waits
+from dreamfleet.base.arrays import Batch
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import (
     AgentError,
     BadRequest,
     Closed,
+    ConfigError,
     DeadlineExceeded,
     Disconnected,
     RemoteError,
@@ -98,12 +100,13 @@ class EnvWorker:
         self._join_timeout_s = join_timeout_s or math.inf
         self._timeout_s = act_timeout_s
         self._is_single = len(env_ids) == 1
+        self._is_in_order = False
         # Tells the actor which of two processes with the same environment is the newer one.
         self._meta = ActSession(actor.session or uuid.uuid4().hex).to_meta()
         if self._is_single:
-            self._header = {ENV_ID: int(env_ids[0]), IS_EVAL: is_eval}
+            self._env_ids, self._is_eval = int(env_ids[0]), is_eval
         else:
-            self._header = {ENV_ID: np.array(env_ids, np.int64), IS_EVAL: np.full(len(env_ids), is_eval)}
+            self._env_ids, self._is_eval = np.array(env_ids, np.int64), np.full(len(env_ids), is_eval)
         self._request = self._prepare()
         self._acts = self._envs.reset_actions()
         self._act_keys = frozenset(self._acts)
@@ -118,6 +121,7 @@ class EnvWorker:
             away_s = time.monotonic() - start
             try:
                 if self._actor.wait_connected(min(REMIND_S, max(0.0, self._join_timeout_s - away_s))):
+                    self._check_actor()
                     return
             except BadRequest as e:
                 raise refused(e) from e
@@ -128,9 +132,16 @@ class EnvWorker:
                 raise Unreachable(f"{reason}: is the run still there, and its address right?")
             log.warning("the policy server has not been reachable for %.0f s; trying on", time.monotonic() - start)
 
+    def _check_actor(self) -> None:
+        if self._actor.is_plain and not self._is_single:
+            reason = f"cannot work with this policy server, a portal program that knows no {ACT_MANY}"
+            raise ConfigError("run.envs_per_worker", np.size(self._env_ids), reason, "set it to 1")
+
     def step(self) -> None:
         """One step of every environment and the exchange with the actor that follows it."""
         obs = self._envs.step(self._acts)
+        if self._actor.is_plain and not self._is_in_order:
+            obs = self._put_in_order(obs)
         self._rate.step(len(obs["reward"]))
         self._steps += len(obs["reward"])
         try:
@@ -170,14 +181,23 @@ class EnvWorker:
         self._actor.close()
         self._envs.close()
 
+    def _put_in_order(self, obs: Batch) -> Batch:
+        """Prepares the request again, with the observation in the order in which the environment gives it.
+
+        A policy server of others joins the messages of several environments by the order of their keys.
+        """
+        self._is_in_order = True
+        self._request = self._prepare()
+        buffers = self._envs.buffers
+        for key, value in obs.items():
+            buffers[key][:] = value
+        return buffers
+
     def _prepare(self) -> rpc.Prepared:
         """The request for actions, in whose arrays the environments leave their observations."""
         buffers = self._envs.make_buffers()
-        if not self._is_single:
-            request = self._actor.prepare(ACT_MANY, {**self._header, **buffers}, self._meta)
-            self._envs.use_buffers({k: request.data[k] for k in buffers})
-            return request
-        rows = {k: v.reshape(v.shape[1:]) for k, v in buffers.items()}
-        request = self._actor.prepare(ACT, {**self._header, **rows}, self._meta)
-        self._envs.use_buffers({k: request.data[k][None] for k in buffers})
+        rows = {k: v.reshape(v.shape[1:]) if self._is_single else v for k, v in buffers.items()}
+        data = {ENV_ID: self._env_ids, **rows, IS_EVAL: self._is_eval}
+        request = self._actor.prepare(ACT if self._is_single else ACT_MANY, data, self._meta)
+        self._envs.use_buffers({k: request.data[k][None] if self._is_single else request.data[k] for k in buffers})
         return request

@@ -63,7 +63,6 @@ class LoggerRole:
         self._keeper = ProgressKeeper(options)
         self._progress = self._keeper.progress
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
-        self._rows = 0
         self._can_write = True
         self._lock = threading.Lock()
 
@@ -93,8 +92,7 @@ class LoggerRole:
                 self._episodes.forget()
             rows = int((~is_eval).sum())
             self._env_rate.step(rows)
-            self._rows += rows
-            self._advance(self._rows if position.step is None else position.step)
+            self._advance(self._progress.step + rows if position.step is None else position.step)
             for episode in self._episodes.add({**arrays, ENV_ID: env_ids, IS_EVAL: is_eval}):
                 self._log_episode(episode)
         return {}

@@ -14,7 +14,8 @@ add             others -> logger   metrics ->                                   
 save            learner -> replay  SaveRequest -> ReplayCounts                               fails: part is missing
 save            learner -> logger  SaveRequest -> LoggerCounts                               fails: part is missing
 
-A peer that sends no metadata, as a plain portal program, says no hello and is served with the defaults below.
+A plain portal program sends no metadata, says no hello, and is served with the defaults below. As a server it is called
+without both, and never asked to `act_many` or to `save`: an unknown method or key would end it.
 """
 
 from dataclasses import dataclass, field

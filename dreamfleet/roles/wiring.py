@@ -22,6 +22,11 @@ class Caller(Protocol):
     peer: str
     session: str  # by which the other side knows this client, if it was presented
 
+    @property
+    def is_plain(self) -> bool | None:
+        """Whether the other side is a plain portal program, which takes no metadata; None while that is not known."""
+        ...
+
     def call(
         self,
         method: str,
@@ -47,16 +52,16 @@ Handler = Callable[[Any, dict], Any]  # of data and metadata; returns data or an
 def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler], reception: Reception) -> rpc.Server:
     """A server, not yet started, that answers to the methods at the role's address."""
     server = rpc.make_server(
-        options.address(role), role, transport=options.transport, protocol=VERSION, key_file=key_file(options)
+        options.address(role),
+        role,
+        transport=options.transport,
+        protocol=VERSION,
+        key_file=key_file(options),
+        plain_handshake=options.portal_plain_handshake,
     )
     for method, handle in {HELLO: reception.welcome, **methods}.items():
         server.bind(method, handle, takes_meta=True)
     return server
-
-
-def has_own_peers(options: RoleOptions) -> bool:
-    """Whether all peers are ours, and not plain portal programs, which know only the documented methods."""
-    return options.transport != "portal" or options.portal_meta
 
 
 def connect(
@@ -83,10 +88,10 @@ def connect(
         transport=options.transport,
         protocol=VERSION,
         key_file=key_file(options),
+        plain_handshake=options.portal_plain_handshake,
         max_inflight=max_inflight,
         threaded=threaded,
-        meta=has_own_peers(options),
-        greeting=introduction if has_own_peers(options) else None,
+        greeting=introduction,
     )
     client.session = session
     return client

@@ -40,6 +40,7 @@ def make_server(
     transport: str = "auto",
     protocol: int = 1,
     key_file: str | Path | None = None,
+    plain_handshake: bool = False,
     max_message_bytes: int = 1 << 30,
     max_pending: int = 4096,
     max_connections: int = 4096,
@@ -47,7 +48,7 @@ def make_server(
     """A server for the role `name`; bind its methods, then start it.
 
     Callers of another `protocol`, a number of one byte, are refused. `max_connections` is for TCP, where also peers
-    without the key can open some.
+    without the key can open some. `plain_handshake` lets portal programs in without the key, also from other machines.
     """
     parsed = Address.parse(addr)
     engine = choose_engine(parsed, transport)
@@ -58,7 +59,8 @@ def make_server(
         if engine == "portal":
             from dreamfleet.rpc.portal.server import PortalServerEngine
 
-            return PortalServerEngine(server, parsed, protocol=protocol, **limits, **access)
+            options = {"protocol": protocol, "plain_handshake": plain_handshake, **limits, **access}
+            return PortalServerEngine(server, parsed, **options)
         wire = ServerWire(server, protocol=protocol, **limits)
         if engine == "local":
             from dreamfleet.rpc.local.server import LocalServerEngine
@@ -80,8 +82,8 @@ def make_client(
     protocol: int = 1,
     key_file: str | Path | None = None,
     max_inflight: int = 16,
+    plain_handshake: bool = False,
     threaded: bool = True,
-    meta: bool = True,
     greeting_s: float = 5.0,
     greeting: Greeting | None = None,
 ) -> Client:
@@ -89,8 +91,8 @@ def make_client(
 
     Without `threaded`, and on one machine, all happens on the thread of the caller: the lowest latency, for one call
     at a time. A server on this machine that has not greeted within `greeting_s` is tried again.
-    A `greeting` goes first over every connection.
-    Without `meta` nothing is added to the data, as plain portal servers need it; then they do not hear of `protocol`.
+    A `greeting` goes first over every connection, and metadata with every call. Plain portal servers get neither, and
+    do not hear of `protocol`; with `plain_handshake` they may be on other machines too.
     """
     parsed = Address.parse(addr)
     engine = choose_engine(parsed, transport)
@@ -100,7 +102,8 @@ def make_client(
     if engine == "portal":
         from dreamfleet.rpc.portal.client import PortalClientEngine
 
-        return Client(calls, PortalClientEngine(parsed, calls, protocol=protocol, key_file=key_file, has_meta=meta))
+        access = {"key_file": key_file, "plain_handshake": plain_handshake}
+        return Client(calls, PortalClientEngine(parsed, calls, protocol=protocol, **access))
     if engine == "zmq":
         from dreamfleet.rpc.zmq.client import ZmqClientEngine
 

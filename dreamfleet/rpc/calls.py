@@ -117,6 +117,7 @@ class Calls:
         self.lock = threading.Lock()
         self.inflight: dict[int, Future] = {}
         self.connected = False
+        self.is_plain: bool | None = False  # whether the server is a program of others; None while that is not known
         self.connections = 0  # how often a connection was made
         self.is_closed = False
         self.counters = Counters("late_replies", "lost_calls")

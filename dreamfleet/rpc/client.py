@@ -49,6 +49,11 @@ class Client:
         return self._calls.connected
 
     @property
+    def is_plain(self) -> bool | None:
+        """Whether the server is a plain portal program, which takes no metadata; None while that is not known."""
+        return self._calls.is_plain
+
+    @property
     def connections(self) -> int:
         """How often a connection was made."""
         return self._calls.connections

@@ -5,7 +5,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from dreamfleet.errors import BadRequest, RemoteError, RpcError, RunOver
+from dreamfleet.errors import BadRequest, Closed, RemoteError, RpcError, RunOver
 
 
 @dataclass(slots=True)
@@ -26,6 +26,7 @@ class Failure:
     traceback: str = ""
     is_refusal: bool = False
     is_over: bool = False
+    is_closing: bool = False  # the server is; whoever calls again finds the next one
 
     @classmethod
     def from_error(cls, role: str, method: str, error: BaseException) -> "Failure":
@@ -34,7 +35,8 @@ class Failure:
         if isinstance(error, RunOver):
             return cls(role, method, str(error), is_over=True)
         lines = traceback.format_exception(error)
-        return cls(role, method, f"{type(error).__name__}: {error}", "".join(lines).rstrip())
+        summary, is_closing = f"{type(error).__name__}: {error}", isinstance(error, Closed)
+        return cls(role, method, summary, "".join(lines).rstrip(), is_closing=is_closing)
 
     def to_error(self) -> RpcError:
         """The exception that the caller gets to see."""

@@ -88,7 +88,7 @@ def test_wrong_messages_with_the_right_key(transport, share, tmp_path):
     args = make_args(tmp_path, steps=0, transport=transport, max_restarts=0, storage="ram", save_every=5.0, **addresses)
     with running_fleet(args, TolerantAgent, CountingEnv) as fleet, contextlib.ExitStack() as stack:
         fleet.wait_step(200)
-        options = dataclasses.replace(read_args(args), owner="peer", run_id=own_run_id(tmp_path), portal_meta=True)
+        options = dataclasses.replace(read_args(args), owner="peer", run_id=own_run_id(tmp_path))
         clients = {port: stack.enter_context(connect_silent(options, port)) for port in PORTS}
         rng = np.random.default_rng(seed_of(transport))
         peer = Peer(rng, sample(clients["replay"]), options)

@@ -33,3 +33,15 @@ def test_steps_after_a_resume_do_not_go_back(tmp_path):
     end_episode(again, LogPosition(0))
     logger.write()
     assert steps and min(steps) == 247
+
+
+def test_rows_of_others_count_on_from_the_step_of_the_last_life(tmp_path):
+    """A portal program does not say where its rows are."""
+    role, *_ = make_role(tmp_path)
+    end_episode(role, LogPosition(247))
+    role.close()
+    again, logger, steps = make_role(tmp_path)
+    again.resume()
+    end_episode(again, LogPosition(None))
+    logger.write()
+    assert steps and max(steps) == 249

@@ -2,18 +2,21 @@
 
 import contextlib
 import multiprocessing
+import socket
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dreamfleet import rpc
-from dreamfleet.errors import BadRequest, RemoteError
-from tests.rpc.links import WAIT_S, make_link
+from dreamfleet.errors import BadRequest, Disconnected, RemoteError, RpcError, RunOver
+from dreamfleet.rpc.portal.client import PortalEncoder
+from tests.rpc.links import WAIT_S, make_link, wait_until
 
 
 @pytest.fixture
@@ -101,13 +104,13 @@ def test_our_client_calls_a_plain_server(portal_link, portal):
     server.bind("fail", lambda data: 1 // 0)
     server.start(block=False)
     try:
-        client = portal_link.make_client(meta=False, peer="replay")
+        client = portal_link.make_client(peer="replay")
         future = client.call("add", {"x": np.arange(3)}, meta={"lost": 1})
         result = future.result(WAIT_S)
         assert result["keys"] == ["x"]
         result["x"] += 1
         assert result["x"].tolist() == [2, 3, 4]
-        assert future.meta == {}
+        assert future.meta == {} and client.is_plain
         assert client.call("sample").result(WAIT_S)["batch"].shape == (2, 3)
         with pytest.raises(RemoteError, match=r"replay\.fail failed: .*division"):
             client.call("fail", {}).result(WAIT_S)
@@ -123,7 +126,7 @@ def test_our_client_calls_a_plain_batch_server(portal_link, portal, monkeypatch)
     server.bind("act", lambda data: {"double": 2 * data["x"]}, batch=2)
     server.start(block=False)
     try:
-        client = portal_link.make_client(meta=False)
+        client = portal_link.make_client()
         futures = [client.call("act", {"x": np.float32(value)}) for value in range(4)]
         assert sorted(float(future.result(WAIT_S)["double"]) for future in futures) == [0, 2, 4, 6]
     finally:
@@ -191,3 +194,107 @@ def test_beyond_loopback_a_token_is_needed(tmp_path, portal, caplog):
                 plain.echo("x").result(0.3)
         finally:
             plain.close(WAIT_S)
+
+
+def test_with_the_plain_handshake_programs_without_the_key_may_be_elsewhere(portal, caplog):
+    addr = rpc.resolve_addr("0.0.0.0:{auto}", "portal")
+    server = rpc.make_server(addr, "server", transport="portal", plain_handshake=True)
+    server.bind("echo", lambda data: data)
+    assert "lets in everybody who can reach it" in caplog.text
+    reached = addr.replace("0.0.0.0", "127.0.0.1")
+    with server:
+        with rpc.make_client(addr, "client", peer="server", transport="portal", plain_handshake=True) as client:
+            assert client.call("echo", "x").result(WAIT_S) == "x" and client.is_plain is False
+        plain = portal.Client(reached, logging=False)
+        try:
+            assert plain.echo("x").result(WAIT_S) == "x"
+        finally:
+            plain.close(WAIT_S)
+
+
+class Hello:
+    """A greeting that counts its answers."""
+
+    method = "hello"
+    accepted = 0
+
+    def present(self) -> dict:
+        return {}
+
+    def accept(self, answer: Any) -> None:
+        self.accepted += 1
+
+    def is_final(self, error: RpcError) -> bool:
+        return False
+
+
+def test_our_client_finds_out_who_serves_it_and_harms_nobody(portal_link, portal):
+    """An unknown method or key would end a plain server."""
+    greeting = Hello()
+    client = portal_link.make_client(greeting=greeting)
+    assert client.is_plain is None
+    early = client.call("echo", {"x": 1}, meta={"lost": 1}, repeat=True)
+    server = portal.Server(port_of(portal_link), host="127.0.0.1", logging=False)
+    server.bind("echo", lambda data: {"keys": " ".join(data)})
+    server.start(block=False)
+    try:
+        assert early.result(WAIT_S) == {"keys": "x"}
+        assert client.is_plain is True and server.running and not greeting.accepted
+    finally:
+        server.close(WAIT_S)
+    ours = portal_link.make_server()
+    ours.bind("hello", lambda data: {})
+    ours.bind("meta", lambda data, meta: meta, takes_meta=True)
+    ours.start()
+    assert client.call("meta", {"x": 1}, meta={"id": "a"}, repeat=True).result(WAIT_S) == {"id": "a"}
+    assert client.is_plain is False and greeting.accepted == 1
+
+
+def test_a_server_of_ours_that_is_taken_for_a_plain_one_hangs_up(portal_link):
+    """As after a restart between the two handshakes; it is then offered the one among ourselves."""
+    portal_link.serve(echo=lambda data: data)
+    call = PortalEncoder(1).encode(0, "echo", {"x": 1}, None)
+    message = b"".join(bytes(part) for part in call.pack(is_plain=True))
+    with socket.create_connection(("127.0.0.1", port_of(portal_link)), WAIT_S) as raw:
+        raw.sendall(b"portal_handshake" + len(message).to_bytes(8, "little") + message)
+        assert raw.recv(1) == b""
+
+
+def test_a_server_that_ends_cuts_plain_clients_off(portal_link, portal):
+    """An error would end them, but after a lost connection they connect again."""
+    server = portal_link.make_server()
+    entered = threading.Event()
+
+    def wait(_):
+        entered.set()
+        wait_until(lambda: server.is_closed)
+        return {"is": "answered"}
+
+    def end(_):
+        raise RunOver("the run is complete")
+
+    server.bind("wait", wait)
+    server.bind("end", end)
+    server.start()
+    clients = [portal.Client(port_of(portal_link), logging=False, autoconn=False) for _ in range(2)]
+    ours = portal_link.make_client()
+    try:
+        assert all(client.connect(WAIT_S) for client in clients)
+        with pytest.raises(portal.Disconnected):
+            clients[0].end({}).result(WAIT_S)
+        assert clients[0].connect(WAIT_S)
+        with pytest.raises(RunOver):
+            ours.call("end", {}).result(WAIT_S)
+        begun = clients[0].wait({})
+        assert entered.wait(WAIT_S)
+        waiting, own = clients[1].wait({}), ours.call("wait", {})
+        wait_until(lambda: server.stats()["queue"] == 2)
+        server.close()
+        assert begun.result(WAIT_S) == {"is": "answered"}
+        with pytest.raises(portal.Disconnected):
+            waiting.result(WAIT_S)
+        with pytest.raises(Disconnected):
+            own.result(WAIT_S)
+    finally:
+        for client in clients:
+            client.close(WAIT_S)

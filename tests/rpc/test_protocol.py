@@ -49,7 +49,8 @@ def test_a_caller_over_portal_without_metadata_names_no_protocol(tmp_path):
     with contextlib.ExitStack() as stack:
         link = make_link("portal", tmp_path, stack)
         _, seen = serve(link, protocol=2)
-        link.make_client(peer="replay", protocol=3, meta=False).call("add", {"x": 1}).result(WAIT_S)
+        with calling_plainly(link) as client:
+            client.add({"x": 1}).result(WAIT_S)
         assert len(seen) == 1
 
 
@@ -58,7 +59,19 @@ def test_a_protocol_over_portal_that_is_no_number_is_refused(number, tmp_path):
     with contextlib.ExitStack() as stack:
         link = make_link("portal", tmp_path, stack)
         serve(link, protocol=2)
-        client = link.make_client(peer="replay", meta=False)
-        with pytest.raises(BadRequest, match="not a number"):
-            client.call("add", {"_meta": {"_protocol": number}}).result(WAIT_S)
-        assert client.call("add", {"x": 1}).result(WAIT_S) is None
+        with calling_plainly(link) as client:
+            with pytest.raises(RuntimeError, match="not a number"):
+                client.add({"_meta": {"_protocol": number}}).result(WAIT_S)
+            assert client.add({"x": 1}).result(WAIT_S) is None
+
+
+@contextlib.contextmanager
+def calling_plainly(link):
+    """A client of the portal library itself."""
+    from dreamfleet.rpc.portal.guard import portal
+
+    client = portal.Client(link.addr, logging=False)
+    try:
+        yield client
+    finally:
+        client.close(WAIT_S)

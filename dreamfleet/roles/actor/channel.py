@@ -1,6 +1,7 @@
 """Ordered delivery of batches to another role, joined into larger messages."""
 
 import contextlib
+import functools
 import itertools
 import threading
 import time
@@ -21,7 +22,7 @@ class Channel:
     """Sends batches of rows with one method of a client; at most `backlog` of them are unacknowledged.
 
     A small message costs as much as a large one, so a batch waits up to `delay_s` for others to be sent with it;
-    without a delay it is sent at once by whoever brings it. `on_done` is told the outcome of every message.
+    without a delay it is sent at once by whoever brings it. `on_done` gets the outcome and rows of every message.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class Channel:
         delay_s: float,
         repeat: bool,
         make_meta: Callable[[], dict],
-        on_done: Callable[[rpc.Future], None],
+        on_done: Callable[[rpc.Future, Batch], None],
     ):
         self._client = client
         self._method = method
@@ -138,21 +139,21 @@ class Channel:
             run = list(group)
             message = run[0] if len(run) == 1 else join_rows(run)
             future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
-            rows = len(message[ENV_ID])
-            future.add_done_callback(lambda future, count=len(run), rows=rows: self._finish(future, count, rows))
+            done = functools.partial(self._finish, message=message, count=len(run))
+            future.add_done_callback(done)
 
     def _take(self) -> list[Batch]:
         batches, self._waiting, self._waiting_rows = self._waiting, [], 0
         return batches
 
-    def _finish(self, future: rpc.Future, count: int, rows: int) -> None:
+    def _finish(self, future: rpc.Future, message: Batch, count: int) -> None:
         try:
-            self._on_done(future)
+            self._on_done(future, message)
         except Exception as error:
             lifecycle.fail(error)  # of our own; whoever waits for room must not wait for ever because of it
         with self._changed:
             self._unacknowledged -= count
-            self._unacknowledged_rows -= rows
+            self._unacknowledged_rows -= len(message[ENV_ID])
             self._changed.notify_all()
 
 

@@ -24,6 +24,7 @@ from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.hello import Reception, check_spaces, describe_spaces, make_hello, owner_of, stored_counts
 from dreamfleet.roles.periodic import StatsSender
 from dreamfleet.roles.protocol import Hello
+from dreamfleet.roles.tally import Tally, shared_tally
 from dreamfleet.roles.transitions import make_transition
 from dreamfleet.roles.wiring import Caller, connect, serve, unless_failed
 
@@ -51,7 +52,7 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
         replay = connect(options, "replay", "actor", me="actor", facts=facts)
         logger = connect(options, "logger", "actor", me="actor")
         reports = StatsSender(options, "actor", "actor")
-        actor = Actor(agent, replay, logger, options)
+        actor = Actor(agent, replay, logger, options, tally=shared_tally(barrier, options))
         server = _serve_policy(actor, options)
     with lifecycle.waiting(waits.RESTORE()):
         barrier.wait()  # no data before the learner has restored
@@ -95,6 +96,7 @@ class Actor:
         logger: Caller,
         options: RoleOptions,
         send_delay_s: float = DELAY_S,
+        tally: Tally | None = None,
     ):
         self.batch_size = options.inference_batch
         self.obs_space = describe_spaces(getattr(agent, "obs_space", None))
@@ -114,7 +116,7 @@ class Actor:
         num_envs = max(options.envs + options.eval_envs, self.batch_size)
         self._carries = make_carries(agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs)
         self._outputs = OutputChecker(getattr(agent, "act_space", None))
-        self._sender = TransitionSender(replay, logger, options, send_delay_s)
+        self._sender = TransitionSender(replay, logger, options, send_delay_s, tally)
         self._rate = Rate()
         self._batches = Rate()
 

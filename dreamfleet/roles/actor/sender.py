@@ -12,6 +12,7 @@ from dreamfleet.options import RoleOptions
 from dreamfleet.roles import transitions
 from dreamfleet.roles.actor.channel import Channel
 from dreamfleet.roles.protocol import ADD_BATCH, ENV_ID, IS_EVAL, TRAN, BatchMark, LogPosition, ReplayCounts
+from dreamfleet.roles.tally import Tally
 from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller
 
 log = logging.getLogger("dreamfleet.actor")
@@ -30,7 +31,10 @@ class TransitionSender:
         logger: Caller,
         options: RoleOptions,
         delay_s: float = DELAY_S,
+        tally: Tally | None = None,
     ):
+        self._clients = {"replay": replay, "logger": logger}
+        self._tally = tally or Tally(options)
         self._is_full = options.log_full
         self._incarnation = replay.session or uuid.uuid4().hex
         self._sequence = 0
@@ -38,6 +42,7 @@ class TransitionSender:
         self._step: int | None = None  # of the run, as replay said last
         self._has_gap = False
         self._is_logger_away = False
+        self._has_met_logger = logger.is_plain is not None
         self._video_ids: dict[bool, int] = {}  # first environment seen, by is_eval
         self._replay = Channel(
             replay,
@@ -105,10 +110,12 @@ class TransitionSender:
         self._sequence += 1
         return BatchMark(self._incarnation, self._sequence).to_meta()
 
-    def _on_acknowledged(self, future: rpc.Future) -> None:
+    def _on_acknowledged(self, future: rpc.Future, rows: Batch) -> None:
         try:
             future.result()
-            self._step = max(self._step or 0, ReplayCounts.from_meta(future.meta).inserts)
+            is_plain = self._clients["replay"].is_plain
+            stored = self._tally.add(rows) if is_plain else ReplayCounts.from_meta(future.meta).inserts
+            self._step = max(self._step or 0, stored)
         except Closed:
             return
         except DreamfleetError as error:
@@ -118,9 +125,14 @@ class TransitionSender:
             lifecycle.set_state("running")
 
     def _send_logger(self, transition: Batch) -> None:
+        if not self._has_met_logger:
+            self._has_met_logger = True  # or it is away, and whose it is turns out later
+            self._clients["logger"].wait_connected(LOGGER_PATIENCE_S)
         is_eval, first = bool(transition[IS_EVAL][0]), int(transition[ENV_ID].min())
         self._video_ids[is_eval] = min(first, self._video_ids.get(is_eval, first))
-        shown, rest = transitions.split_shown(transition, set(self._video_ids.values()), self._is_full)
+        # A logger of others films whomever it hears first.
+        is_full = self._is_full or self._clients["logger"].is_plain is True
+        shown, rest = transitions.split_shown(transition, set(self._video_ids.values()), is_full)
         for has_images, rows in ((True, shown), (False, rest)):
             if rows and not self._logger[has_images].put(rows, 0.0 if self._is_logger_away else LOGGER_PATIENCE_S):
                 self._logger[has_images].clear()
@@ -131,7 +143,7 @@ class TransitionSender:
         has_gap, self._has_gap = self._has_gap, False
         return LogPosition(self._step or 0, has_gap).to_meta()
 
-    def _on_logged(self, future: rpc.Future) -> None:
+    def _on_logged(self, future: rpc.Future, _: Batch) -> None:
         try:
             future.result()
         except Closed:

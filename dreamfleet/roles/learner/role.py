@@ -21,7 +21,8 @@ from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
-from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller, connect, has_own_peers, unless_failed
+from dreamfleet.roles.tally import Tally, shared_tally
+from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller, connect, unless_failed
 
 log = logging.getLogger("dreamfleet.learner")
 
@@ -41,7 +42,7 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
     with unless_failed(barrier):
         replay = connect(options, "replay", "learner", me="learner", facts=facts, max_inflight=options.prefetch + 18)
         logger = connect(options, "logger", "learner", me="learner", max_inflight=8)
-        learner = Learner(agent, replay, logger, options)
+        learner = Learner(agent, replay, logger, options, tally=shared_tally(barrier, options))
         learner.restore()
     with lifecycle.waiting(waits.ACTOR_START()):
         barrier.wait()
@@ -60,17 +61,25 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
 class Learner:
     """The training side of the agent, with its clocks, its counts and its place in the run."""
 
-    def __init__(self, agent: Agent, replay: Caller, logger: Caller, options: RoleOptions, wait_s: float = WAIT_S):
+    def __init__(
+        self,
+        agent: Agent,
+        replay: Caller,
+        logger: Caller,
+        options: RoleOptions,
+        wait_s: float = WAIT_S,
+        tally: Tally | None = None,
+    ):
         self.updates = 0
-        self.counts = ReplayCounts()
+        self._counts = ReplayCounts()
+        self._tally = tally or Tally(options)
         self._agent = agent
         self._replay = replay
         self._logger = logger
         self._options = options
         self._wait_s = wait_s
         self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
-        # Peers that only know the documented methods cannot add to a checkpoint.
-        peers: dict[str, Caller] = {"replay": replay, "logger": logger} if has_own_peers(options) else {}
+        peers: dict[str, Caller] = {"replay": replay, "logger": logger}
         patience_s = PART_SHARE * options.stop_grace
         self._saver = CheckpointSaver(self._checkpoints, peers, patience_s, run_id=options.run_id)
         self._carry = agent.init_train(options.batch_size)
@@ -84,6 +93,13 @@ class Learner:
         self._should_report = Every(options.report_every if options.report_batches else 0)
         self._should_save = Every(options.save_every)
         self._should_send_progress = Every(PROGRESS_EVERY_S)
+
+    @property
+    def counts(self) -> ReplayCounts:
+        """What the replay said last; one of others says nothing, so that what it acknowledged counts."""
+        if self._replay.is_plain:
+            return self._tally.counts(self.updates * self._options.batch_size)
+        return self._counts
 
     @property
     def step(self) -> int:
@@ -113,7 +129,7 @@ class Learner:
             remedy = "use the agent that it was saved by, or another logdir"
             raise ConfigError("logdir", self._options.logdir, reason, remedy) from error
         self.updates = checkpoint.manifest["updates"]
-        self.counts = ReplayCounts.from_data(checkpoint.manifest["counts"])  # until the replay says better
+        self._counts = ReplayCounts.from_data(checkpoint.manifest["counts"])  # until the replay says better
         self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
         log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
 
@@ -144,8 +160,8 @@ class Learner:
 
     def observe(self, counts: ReplayCounts) -> None:
         """Takes the replay's counts, and tells the logger where the run stands once a second."""
-        if counts.inserts >= self.counts.inserts:  # those of an answer that was overtaken are old
-            self.counts = counts
+        if counts.inserts >= self._counts.inserts:  # those of an answer that was overtaken are old
+            self._counts = counts
         if self._should_send_progress():
             self._send_metrics({})
             if self._options.remote_logger:  # nobody else writes here what the terminal shows

@@ -102,7 +102,9 @@ class CheckpointSaver:
             draft.rename(step)  # before the logger is told its name
             episodes = self._receive(LoggerCounts, "logger", self._ask("logger", draft), patience_s)
             given = {part: answer.to_data() for part, answer in (("replay", counts), ("logger", episodes)) if answer}
-            facts = {"counts": (counts or known).to_data(), "missing": sorted(self._peers.keys() - given.keys())}
+            # A plain portal program has no part: it keeps what it has itself.
+            asked_for = {part for part, peer in self._peers.items() if not peer.is_plain}
+            facts = {"counts": (counts or known).to_data(), "missing": sorted(asked_for - given.keys())}
             checkpoint = draft.commit({**manifest, **facts, **given}, parts={"agent", *given})
         except BaseException:
             draft.abort()
@@ -113,7 +115,7 @@ class CheckpointSaver:
 
     def _ask(self, part: str, draft: Draft) -> Any:
         """Asks for a part; gives a future, or None if nobody has it."""
-        if part not in self._peers:
+        if part not in self._peers or self._peers[part].is_plain is not False:  # an unknown method would end others
             return None
         with self._without(part):
             deadline_s = self._patience_s if lifecycle.stopping() else PART_TIMEOUT_S

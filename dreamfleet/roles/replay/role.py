@@ -11,18 +11,18 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.base import waits
 from dreamfleet.base.logdir import COUNTS
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, Closed, NoSpace
+from dreamfleet.errors import BadRequest, Closed, DreamfleetError, NoSpace
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Limiter, Replay
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import Reception, check_settings, is_elsewhere, make_hello
-from dreamfleet.roles.periodic import StatsSender
+from dreamfleet.roles.periodic import Every, StatsSender
 from dreamfleet.roles.protocol import BatchMark, Hello, ReplayCounts, SampleInfo, SampleRequest, SaveRequest
 from dreamfleet.roles.replay.batches import BatchStreams, SentBatches
 from dreamfleet.roles.replay.buffer import Buffer, EnvRows
 from dreamfleet.roles.replay.counts import Counts, CountsFile, make_note, read_note
 from dreamfleet.roles.transitions import read_rows
-from dreamfleet.roles.wiring import Handler, has_own_peers, load_factory, serve
+from dreamfleet.roles.wiring import Handler, load_factory, serve
 
 log = logging.getLogger("dreamfleet.replay")
 
@@ -42,14 +42,18 @@ def parallel_replay(
     )
     role.restore(Checkpoints(options.logdir))
     reception = Reception(options, role.make_hello, role.check_hello)
-    role.reception = reception if has_own_peers(options) else None
+    # A replay for portal programs cannot ask for a hello; in a fleet of ours, the agent says it.
+    role.reception = reception if options.run_id or options.transport != "portal" else None
     server = serve(options, "replay", role.methods(), reception)
-    reports = StatsSender(options, "replay", "replay")
+    reports, should_save = StatsSender(options, "replay", "replay"), Every(options.save_every)
     with lifecycle.on_stop(role.limiter.close), server:
         lifecycle.show_figures(lambda: {"steps": role.limiter.inserts})
         lifecycle.set_state("running")
         while not lifecycle.wait_stop(options.log_every):
             reports.send({**role.stats(), **server.stats()})
+            if should_save():
+                role.save_alone()
+    role.save_alone()
     reports.close()
     role.close()
 
@@ -77,6 +81,7 @@ class ReplayRole:
         self._options = options
         self._space_every_s = space_every_s
         self._duplicates = 0
+        self._has_trainer = False  # one of ours, which asks for checkpoints
         self._lock = threading.Lock()  # guards the file: inserts and samples are counted by different threads
         self._moment = threading.Lock()  # held while rows are there that are not counted
         self._file = CountsFile(Path(options.logdir) / COUNTS)
@@ -98,6 +103,7 @@ class ReplayRole:
             samples=kept.samples,
             steps=options.steps,
         )
+        self._saved_inserts = kept.inserts
 
     def restore(self, checkpoints: Checkpoints) -> None:
         """Takes the replays' contents from the newest checkpoint, if there is one."""
@@ -118,6 +124,7 @@ class ReplayRole:
         """Refuses a trainer that wants other batches, or that has stored more than there is here."""
         if theirs.role not in ("actor", "learner"):
             return
+        self._has_trainer = True
         check_settings(theirs, self.make_hello())
         stored, here = theirs.counts or ReplayCounts(), self.limiter.inserts
         if stored.inserts <= here:
@@ -172,6 +179,8 @@ class ReplayRole:
             self._streams.restart(mode)
         is_again = request.again and len(self._by_mode[mode]) > 0
         if not is_again and not self._wait_batch(mode, request.wait_s):
+            if request.wait_s is None:
+                raise Closed("the replay stops; there is no batch")
             return rpc.Reply({}, SampleInfo(self.counts(), is_pending=True).to_meta())
         batch, places = self._streams.next(mode, request.reader)
         if mode == "train" and not is_again:
@@ -190,13 +199,33 @@ class ReplayRole:
     def save(self, data: Any, _: dict) -> dict:
         """Adds the replays' contents to a checkpoint draft; returns the counts they stand for."""
         request, options = SaveRequest.from_data(data), self._options
-        with self._moment:
-            counts = self.counts()
-            state = {name: buffer.replay.save() for name, buffer in self._own.items()} | {"inserts": counts.inserts}
+        self._has_trainer = True
+        state, counts = self._state()
         checkpoints = Checkpoints(options.logdir, options.keep)
         is_apart = is_elsewhere(options.logdir, request.run)
         checkpoints.add_part(request.name, "replay", state, is_apart, step=counts.inserts)
         return counts.to_data()
+
+    def save_alone(self) -> None:
+        """Saves what came since the last time, without being asked: trainers of others never ask."""
+        if self._has_trainer or self.limiter.inserts == self._saved_inserts:
+            return
+        state, counts = self._state()
+        try:
+            draft = Checkpoints(self._options.logdir, self._options.keep).draft(counts.inserts)
+            draft.write("replay", state)
+            draft.commit({"counts": counts.to_data()})
+        except (DreamfleetError, OSError) as error:
+            log.warning("the replay buffer was not saved: %s", error)
+        else:
+            self._saved_inserts = counts.inserts
+
+    def _state(self) -> tuple[dict[str, Any], ReplayCounts]:
+        """The replays' contents, and the counts they stand for."""
+        with self._moment:
+            counts = self.counts()
+            own = {name: buffer.replay.save() for name, buffer in self._own.items()}
+            return {**own, "inserts": counts.inserts}, counts
 
     def counts(self) -> ReplayCounts:
         train, evaluation = self._own["train"], self._own["eval"]

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dreamfleet.base.addresses import Address
 from dreamfleet.base.hosts import is_ipv6_only
@@ -22,32 +22,49 @@ _CLOSE_S = 2.0
 _REFUSED = (1, 2, 3, 5)  # status of answers to requests that the library itself does not accept
 
 
-class PortalEncoder:
-    """Turns calls into messages of the library; the version of the protocol travels with the metadata, if any does."""
+class PortalCall(NamedTuple):
+    """A call before it is known who will get it."""
 
-    def __init__(self, protocol: int, has_meta: bool):
-        self._protocol, self._has_meta = protocol, has_meta
+    number: int
+    method: str
+    data: Any
+    meta: dict[str, Any]
 
-    def encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> list[Any]:
-        if self._has_meta:
-            data = portal_data.join_meta(data, portal_data.with_protocol(meta, self._protocol))
-        args = () if data is None else (portal_data.prepare(data),)
-        name = method.encode()
+    def pack(self, is_plain: bool) -> list[Any]:
+        """The message; metadata goes along only if the server is one of ours."""
+        number = self.number | guard.PLAIN_MARK if is_plain else self.number
+        data = self.data if is_plain else portal_data.join_meta(self.data, self.meta)
+        name = self.method.encode()
         head = [number.to_bytes(8, "little"), len(name).to_bytes(8, "little"), name]
-        return head + guard.packlib.pack(args)
+        return head + guard.packlib.pack(() if data is None else (data,))
 
-    def prepare(self, method: str, data: Any, meta: dict[str, Any] | None) -> tuple[Callable[[int], list[Any]], Any]:
+
+class PortalEncoder:
+    """Checks calls; the version of the protocol travels with the metadata."""
+
+    def __init__(self, protocol: int):
+        self._protocol = protocol
+
+    def encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> PortalCall:
+        data, meta = (portal_data.prepare(tree) for tree in (data, portal_data.with_protocol(meta, self._protocol)))
+        return PortalCall(number, method, data, meta)
+
+    def prepare(self, method: str, data: Any, meta: dict[str, Any] | None) -> tuple[Callable[[int], PortalCall], Any]:
         return functools.partial(self.encode, method=method, data=data, meta=meta), data
 
 
 class PortalClientEngine:
-    """Calls plain portal servers as well as ours; with plain ones, metadata has to be off."""
+    """Calls plain portal servers as well as ours, and tells `calls` which of them it has found."""
 
-    def __init__(self, addr: Address, calls: Calls, *, protocol: int, key_file: str | Path | None, has_meta: bool):
-        self.encoder = PortalEncoder(protocol, has_meta)
+    def __init__(
+        self, addr: Address, calls: Calls, *, protocol: int, key_file: str | Path | None, plain_handshake: bool
+    ):
+        self.encoder = PortalEncoder(protocol)
         self._calls = calls
+        self._calls.is_plain = None
         self._send_lock = threading.Lock()
-        handshake = guard.HANDSHAKE if addr.is_loopback else load_key(key_file, addr.text).token()
+        is_open = addr.is_loopback or plain_handshake
+        handshake = guard.HANDSHAKE if is_open else load_key(key_file, addr.text).token()
         guard.adopt_thread()
         self._socket = guard.ClientSocket(
             f"{connect_host(addr.host)}:{addr.port}",
@@ -74,22 +91,27 @@ class PortalClientEngine:
             self._socket.close(_CLOSE_S)
 
     def _send(self, future: Future) -> None:
-        payload = future.payload
-        if payload is None or future.is_sent or not (self._calls.connected and self._socket.connected):
+        call: PortalCall | None = future.payload
+        if call is None or future.is_sent or not (self._calls.connected and self._socket.connected):
             return  # given up meanwhile, or sent when there is a connection
+        message = call.pack(is_plain=bool(self._socket.is_plain))
         try:
-            self._socket.send(*payload, timeout=0)
+            self._socket.send(*message, timeout=0)
         except TimeoutError:
             return
         future.is_sent = True
-        self._calls.counters.bytes_out += sum(map(len, payload))
+        self._calls.counters.bytes_out += sum(map(len, message))
 
     def _on_connected(self) -> None:
-        greeting = self._calls.begin(self.encoder, self._open)
+        self._calls.is_plain = self._socket.is_plain
+        if self._socket.is_plain:
+            self._open()  # it knows no greeting
+            return
+        greeting: PortalCall | None = self._calls.begin(self.encoder, self._open)
         if greeting is None:
             return
         with contextlib.suppress(TimeoutError, ConnectionError), self._send_lock:
-            self._socket.send(*greeting, timeout=0)
+            self._socket.send(*greeting.pack(is_plain=False), timeout=0)
         # The library has no timer of its own.
         again = threading.Timer(max(0.0, self._calls.greet_at - time.monotonic()), self._greet_again)
         again.daemon = True
@@ -118,6 +140,8 @@ class PortalClientEngine:
             self._calls.warn_unreadable("it is too short")
             return
         number, status = (int.from_bytes(message[start : start + 8], "little") for start in (0, 8))
+        if self._socket.is_plain:
+            number &= ~guard.PLAIN_MARK
         future = self._calls.inflight.get(number)
         method = future.method if future else ""
         try:

@@ -30,6 +30,7 @@ _log = logging.getLogger("dreamfleet.rpc")
 _CLOSE_S = 1.0
 _UNLIMITED = 1 << 30
 _UNKNOWN_METHOD, _HANDLER_ERROR = 3, 4  # the library's status of an answer
+_DROPPED = "[dropped]"  # in place of the text of an error: the connection ends without an answer
 
 
 class PortalServerEngine:
@@ -42,6 +43,7 @@ class PortalServerEngine:
         *,
         protocol: int,
         key_file: str | Path | None,
+        plain_handshake: bool,
         max_message_bytes: int,
         max_pending: int,
         max_connections: int,
@@ -51,8 +53,12 @@ class PortalServerEngine:
         self._host = listen_host(addr.host)
         self._handshake = guard.HANDSHAKE
         if not is_loopback(self._host):
-            self._handshake = load_key(key_file, addr.text).token()
-            _log.warning("%s listens on %s with the portal engine, which does not encrypt", server.name, addr.text)
+            what = "does not encrypt"
+            if plain_handshake:
+                what += " and, with run.portal_plain_handshake, lets in everybody who can reach it"
+            else:
+                self._handshake = load_key(key_file, addr.text).token()
+            _log.warning("%s listens on %s with the portal engine, which %s", server.name, addr.text, what)
         self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._portal: _PortalServer | None = None
@@ -69,19 +75,17 @@ class PortalServerEngine:
         server = self._server
         self._thread = start_io_thread(server.name, server.log, lambda: server.is_closed, self._step, lambda: None)
 
-    def submit(self, method: str, args: tuple[Any, ...]) -> concurrent.futures.Future:
+    def submit(self, method: str, args: tuple[Any, ...], is_plain: bool) -> concurrent.futures.Future:
         """Takes a call from the library; the future is its answer."""
         job = concurrent.futures.Future()
         data, meta = portal_data.split_meta(args[0] if args else None)
-        request = Request(method, (job, meta is not None), (data, meta or {}))
+        request = Request(method, (job, meta is not None, is_plain), (data, meta or {}))
         try:
             self._check(args, request.payload[1])
         except BadRequest as error:
             self.deliver([(request, self._server.make_failure(request, error))])
         else:
-            if self._server.is_closed:
-                job.set_exception(_CallFailed("the server is closed"))
-            else:
+            if not self._server.is_closed:  # else `end` drops it
                 self._inbox.put(request)
         return job
 
@@ -91,7 +95,7 @@ class PortalServerEngine:
 
     def deliver(self, answers: list[Answer]) -> None:
         for request, answer in answers:
-            job, has_meta = request.origin
+            job, has_meta, is_plain = request.origin
             try:
                 if not isinstance(answer, Failure):
                     job.set_result(_prepare(answer, has_meta))
@@ -100,8 +104,10 @@ class PortalServerEngine:
                 answer = self._server.make_failure(request, error)
             except concurrent.futures.InvalidStateError:
                 continue  # given up when the server was closed
+            # A plain client ends at any error, but connects again when it was cut off.
+            is_dropped = is_plain and (answer.is_closing or answer.is_over)
             with contextlib.suppress(concurrent.futures.InvalidStateError):
-                job.set_exception(_CallFailed(portal_data.failure_to_text(answer)))
+                job.set_exception(_CallFailed(_DROPPED if is_dropped else portal_data.failure_to_text(answer)))
 
     def wake(self) -> None:
         self._inbox.put(None)
@@ -154,6 +160,12 @@ class _CallFailed(Exception):
     """Carries the text of an error answer through the library."""
 
 
+def _drop(job: concurrent.futures.Future) -> None:
+    """Gives up a call that has no answer yet."""
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        job.set_exception(_CallFailed(_DROPPED))
+
+
 class _PortalServer(portal.Server):
     """A `portal.Server` that hands its calls to our methods, in the place of its thread pools."""
 
@@ -180,12 +192,15 @@ class _PortalServer(portal.Server):
 
     def serve(self, methods: Iterable[str], workers: int) -> None:
         for method in methods:
-            self.bind(method, method, workers=workers)
+            self.bind(method, method, workers=workers, addr=True)
             self.methods[method].pool = self
         self.start(block=False)
 
-    def submit(self, method: str, *args: Any) -> concurrent.futures.Future:
-        return self._engine.submit(method, args)
+    def submit(self, method: str, addr: Any, *args: Any) -> concurrent.futures.Future:
+        job = self._engine.submit(method, args, is_plain=not self.socket.is_own(addr))
+        if not self.running:
+            _drop(job)
+        return job
 
     def _loop(self) -> None:
         try:
@@ -198,8 +213,7 @@ class _PortalServer(portal.Server):
         self.socket.shutdown()
         self.running = False
         for job in list(self.jobs):
-            if not job.done():
-                job.set_exception(_CallFailed("the server was closed"))
+            _drop(job)
         self.loop.join(_CLOSE_S)
         self.loop.kill()
         for pool in self.pools:
@@ -210,6 +224,10 @@ class _PortalServer(portal.Server):
         self._send_error(addr, number, 2, self._engine.refuse(method, reason))
 
     def _error(self, addr: Any, reqnum: bytes, status: int, message: str) -> None:
+        if status == _HANDLER_ERROR and message.endswith(_DROPPED):
+            if self.running:  # else all connections end, once the answers that were made have gone out
+                self.socket.hang_up(addr)
+            return
         if status == _UNKNOWN_METHOD:
             message = self._engine.refuse_unknown(message.removeprefix("Unknown method "))
         elif status != _HANDLER_ERROR:  # the text of a handler's error is already made

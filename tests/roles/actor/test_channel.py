@@ -63,7 +63,12 @@ def make_batch(value: int, **more) -> dict:
 
 def make_channel(client, backlog=100, delay_s=0.01) -> Channel:
     return Channel(
-        client, "add_batch", backlog=backlog, delay_s=delay_s, repeat=True, make_meta=dict, on_done=lambda future: None
+        *(client, "add_batch"),
+        backlog=backlog,
+        delay_s=delay_s,
+        repeat=True,
+        make_meta=dict,
+        on_done=lambda future, rows: None,
     )
 
 

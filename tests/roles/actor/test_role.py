@@ -26,7 +26,7 @@ class FewSlots:
         return {"action": self._counts[slots].copy()}, {}
 
 
-NOBODY = types.SimpleNamespace(peer="nobody", session="")  # to whom nothing is sent
+NOBODY = types.SimpleNamespace(peer="nobody", session="", is_plain=False)  # to whom nothing is sent
 
 
 @pytest.fixture

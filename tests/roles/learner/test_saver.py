@@ -25,7 +25,7 @@ def make_state():
 class Silent:
     """A peer that begins to write its part and never answers."""
 
-    peer = "replay"
+    peer, is_plain = "replay", False
 
     def __init__(self, logdir):
         self._logdir = logdir

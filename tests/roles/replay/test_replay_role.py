@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from dreamfleet.checkpoint import Checkpoints
-from dreamfleet.errors import BadRequest, ReplayError
+from dreamfleet.errors import BadRequest, Closed, ReplayError
 from dreamfleet.options import read_args
 from dreamfleet.replay import Store
+from dreamfleet.roles.hello import make_hello
 from dreamfleet.roles.protocol import ReaderPlace, SampleInfo, SampleRequest, SaveRequest
 from dreamfleet.roles.replay.counts import CountsFile
 from dreamfleet.roles.replay.role import ReplayRole
@@ -222,3 +223,27 @@ def test_a_replay_of_somebody_else_gets_rows(tmp_path):
     batch, references = sample_for(role, NEAR)
     assert "n" in batch and references is None
     role.close()
+
+
+def test_a_replay_saves_by_itself_where_no_trainer_of_ours_asks_for_it(open_role, tmp_path):
+    role = open_role()
+    role.save_alone()
+    assert Checkpoints(tmp_path).latest() is None, "there is nothing yet"
+    for count, names in ((10, 1), (0, 1), (5, 2)):
+        send(role, range(count), 0, actor="") if count else None
+        role.save_alone()
+        assert len(list((tmp_path / "ckpt").glob("step-*"))) == names, "what is there is saved once"
+    checkpoint = Checkpoints(tmp_path).latest("replay")
+    assert checkpoint and checkpoint.step == checkpoint.manifest["counts"]["inserts"] == 15
+    role.check_hello(make_hello(role._options, "learner"))
+    send(role, range(3), 0, actor="")
+    role.save_alone()
+    assert len(list((tmp_path / "ckpt").glob("step-*"))) == 2, "who says hello asks"
+
+
+def test_a_caller_without_metadata_is_given_a_batch_or_nothing(open_role):
+    """An empty answer, which our learner understands, would end a portal program."""
+    role = open_role()
+    role.limiter.close()
+    with pytest.raises(Closed, match="there is no batch"):
+        role.sample_batch("train", None, {})
