@@ -105,7 +105,7 @@ def test_our_agent_with_environments_replay_and_logger_of_others(tmp_path, peers
         assert checkpoint.manifest["updates"] > updates, "it goes on where it was"
         updates = checkpoint.manifest["updates"]
         progress = read_progress(tmp_path / "run")
-        assert progress and progress.step >= steps - 1
+        assert progress and progress.step >= steps
     stored, logged = (ask_facts(addresses[f"{role}_addr"]) for role in ("replay", "logger"))
     assert stored["rows"] >= 2 * STEPS and stored["eval_rows"] > 0
     assert read_inserts(tmp_path / "run") == stored["rows"], "what was acknowledged is what was counted"

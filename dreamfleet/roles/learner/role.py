@@ -164,9 +164,7 @@ class Learner:
             self._counts = counts
         if self._should_send_progress():
             self._send_metrics({})
-            if self._options.remote_logger:  # nobody else writes here what the terminal shows
-                with contextlib.suppress(OSError):
-                    write_progress(self._options.logdir, self._keeper.take_all(self._progress()))
+            self._write_progress()
 
     def batches(self) -> Iterator[Batch]:
         """Training batches, as the agent's own stream hands them on, until the run is over."""
@@ -224,6 +222,7 @@ class Learner:
     def finish(self) -> None:
         """The last metrics and the last checkpoint of this life."""
         self.log()
+        self._write_progress()
         self._saver.finish(self._agent.save, self._manifest(), self.counts)
 
     def _manifest(self) -> dict:
@@ -255,6 +254,11 @@ class Learner:
 
     def _progress(self) -> RunProgress:
         return RunProgress(self.counts, self.updates, self.elapsed_s)
+
+    def _write_progress(self) -> None:
+        if self._options.remote_logger:  # nobody else writes here what the terminal shows
+            with contextlib.suppress(OSError):
+                write_progress(self._options.logdir, self._keeper.take_all(self._progress()))
 
     def _send_metrics(self, metrics: dict) -> None:
         meta = RunPosition(self.step, self._progress()).to_meta()

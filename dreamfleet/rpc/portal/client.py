@@ -46,8 +46,8 @@ class PortalEncoder:
         self._protocol = protocol
 
     def encode(self, number: int, method: str, data: Any, meta: dict[str, Any] | None) -> PortalCall:
-        data, meta = (portal_data.prepare(tree) for tree in (data, portal_data.with_protocol(meta, self._protocol)))
-        return PortalCall(number, method, data, meta)
+        whole = portal_data.prepare(portal_data.with_protocol(meta, self._protocol))
+        return PortalCall(number, method, portal_data.prepare(data), whole)
 
     def prepare(self, method: str, data: Any, meta: dict[str, Any] | None) -> tuple[Callable[[int], PortalCall], Any]:
         return functools.partial(self.encode, method=method, data=data, meta=meta), data

@@ -169,6 +169,8 @@ def _drop(job: concurrent.futures.Future) -> None:
 class _PortalServer(portal.Server):
     """A `portal.Server` that hands its calls to our methods, in the place of its thread pools."""
 
+    socket: guard.ServerSocket
+
     def __init__(
         self, engine: PortalServerEngine, name: str, port: int, max_bytes: int, max_connections: int, **options: Any
     ):
