@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dreamfleet.base.logdir import EVAL_SCORES, METRICS, SCORES
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.background import BackgroundRun
 from dreamfleet.launch.history import check_start
@@ -113,12 +114,12 @@ class Run:
 
     def scores(self, is_eval: bool = False) -> Series:
         """Steps and scores of the episodes so far, of training or of evaluation."""
-        scores = read_series(self.logdir / "scores.jsonl")
-        return scores.get("eval_episode/score" if is_eval else "episode/score", make_series([]))
+        file, metric = (EVAL_SCORES, "eval_episode/score") if is_eval else (SCORES, "episode/score")
+        return read_series(self.logdir / file).get(metric, make_series([]))
 
     def metrics(self) -> dict[str, Series]:
         """Steps and values of every metric so far, by its key."""
-        return read_series(self.logdir / "metrics.jsonl")
+        return read_series(self.logdir / METRICS)
 
     def _fleet_status(self) -> dict[str, Any]:
         background = self._background

@@ -1,5 +1,9 @@
 """What several packages must agree on about the log directory."""
 
+METRICS = "metrics.jsonl"
+SCORES, EVAL_SCORES = "scores.jsonl", "eval_scores.jsonl"  # one line per episode of training, and of evaluation
+SERIES = (METRICS, SCORES, EVAL_SCORES)
+
 KEY_FILE = "run.key"  # for TCP connections
 KEY_VARIABLE = "DREAMFLEET_KEY_FILE"  # names another one
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamfleet.base.hints import did_you_mean
+from dreamfleet.base.logdir import SERIES
 from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 def _load_curves(args: argparse.Namespace) -> list:
     """One curve per group of runs."""
     from dreamfleet.metrics.reading import read_series
-    from dreamfleet.results.curves import METRICS, SCORES, Curve, find_runs, load_run_curve
+    from dreamfleet.results.curves import Curve, find_runs, load_run_curve
 
     runs = dict.fromkeys(run for logdir in args.logdirs for run in find_runs(logdir.expanduser().absolute()))
     groups: dict[tuple, list] = {}
@@ -96,7 +97,7 @@ def _load_curves(args: argparse.Namespace) -> list:
             groups.setdefault(_group(logdir, args.by), []).append((logdir, series))
     if not groups:
         where = ", ".join(map(str, args.logdirs))
-        keys = {key for logdir in runs for file in (METRICS, SCORES) for key in read_series(logdir / file)}
+        keys = {key for logdir in runs for file in SERIES for key in read_series(logdir / file)}
         remedy = did_you_mean(args.metric, keys, "use a key of metrics.jsonl, or wait for the first episode to finish")
         raise ConfigError("metric", args.metric, f"has not been logged by the runs in {where}", remedy)
     return [

@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dreamfleet.base.logdir import SERIES
 from dreamfleet.metrics.reading import open_regular
 
-SIGNS = ("config.yaml", "metrics.jsonl", "scores.jsonl")  # a directory with one of these is a run
+SIGNS = ("config.yaml", *SERIES)  # a directory with one of these is a run
 MAX_DEPTH = 6
 MAX_BYTES = 64 << 20  # of a file that is sent as a whole
 

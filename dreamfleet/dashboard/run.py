@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dreamfleet.base.logdir import METRICS, SERIES
 from dreamfleet.dashboard.fleet import parse_status
 from dreamfleet.dashboard.folders import Folder
 from dreamfleet.dashboard.series import Line, View, make_line, running_mean
@@ -18,7 +19,7 @@ from dreamfleet.metrics.progress import Progress, parse_progress
 from dreamfleet.metrics.reading import Points, Table
 from dreamfleet.metrics.reports import list_reports
 from dreamfleet.options.saved import FILENAME, read_saved
-from dreamfleet.results.curves import METRICS, SCORES, file_of, group_key, label_of
+from dreamfleet.results.curves import file_of, group_key, label_of
 
 SILENT_S = 20.0  # a run that has not been heard of for so long is not running, whatever it said last
 READ_FIRST_S = 0.4  # for a run that is opened; the rest of a large file follows by itself
@@ -177,7 +178,7 @@ class Run:
     # How it does it
 
     def _make_tables(self) -> dict[str, Table]:
-        return {file: Table(self.folder.path / file, self.folder.open) for file in (METRICS, SCORES)}
+        return {file: Table(self.folder.path / file, self.folder.open) for file in SERIES}
 
     def _xs(self, points: Points, axis: str) -> np.ndarray:
         if axis == "hours":

@@ -114,7 +114,8 @@ class EpisodeTracker:
                 stats[f"{key}/sum"] = float(column.sum[slot])
         reward, recorder = self._columns["reward"], self._recorders[is_eval]
         video = recorder.finish(now) if recorder.env_id == env_id else None
-        return Episode(env_id, is_eval, float(reward.sum[slot]), int(reward.count[slot]), stats, video)
+        length = int(reward.count[slot]) - 1  # the row of the reset is no step
+        return Episode(env_id, is_eval, float(reward.sum[slot]), length, stats, video)
 
     def _record(self, rows: Batch, images: np.ndarray, now: float) -> None:
         for is_eval, recorder in self._recorders.items():

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dreamfleet.base.extras import check_installed
+from dreamfleet.base.logdir import EVAL_SCORES, METRICS, SCORES
 from dreamfleet.metrics.mlflow import MlflowService
 from dreamfleet.metrics.reports import ReportWriter
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
@@ -28,8 +29,6 @@ OUTPUTS: dict[Output, tuple[str, ...]] = {
     "wandb": ("wandb", "PIL"),
     "mlflow": ("mlflow", "sqlalchemy", "alembic", "PIL"),
 }
-
-_SCORES = re.compile(r"(eval_)?episode/(score|length)")
 
 
 def check_outputs(names: Sequence[Output]) -> None:
@@ -47,7 +46,7 @@ def make_writers(
     close_s: float = CLOSE_S,
     reports: int = 0,
 ) -> list:
-    """The writers of `logger.outputs`; `metrics.jsonl` and `scores.jsonl` are always among them.
+    """The writers of `logger.outputs`; those of metrics and scores as JSON lines are always among them.
 
     The last `reports` videos and signals of each kind are kept as files.
     `settings` are the options of the run, which tracking services show beside its metrics; at the end of the run they
@@ -55,7 +54,11 @@ def make_writers(
     """
     check_outputs(names)
     logdir, settings = Path(logdir), settings or {}
-    writers: list = [JsonlWriter(logdir / "metrics.jsonl"), ScoreWriter(logdir / "scores.jsonl")]
+    writers: list = [
+        JsonlWriter(logdir / METRICS),
+        ScoreWriter(logdir / SCORES, "episode"),
+        ScoreWriter(logdir / EVAL_SCORES, "eval_episode"),
+    ]
     if reports:
         writers.append(ReportWriter(logdir, reports))
     if "tensorboard" in names:
@@ -87,23 +90,24 @@ class JsonlWriter:
 
 
 class ScoreWriter:
-    """Appends one line of JSON for every finished episode, with its score and length."""
+    """Appends one line of JSON for every finished episode of a kind, with its score and length."""
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, kind: str):
         self._lines = _Lines(path)
+        self._names = (f"{kind}/score", f"{kind}/length")
 
     def __call__(self, summaries: Iterable[Summary]) -> None:
         """Writes the episodes among the summaries: a key that comes again belongs to the next episode."""
-        rows: dict[str, tuple[int, dict]] = {}  # kind of episode -> the line being put together
+        row_step, row = 0, {}  # the line being put together
         for step, name, value in summaries:
-            if not _SCORES.fullmatch(name) or not _is_plain(value):
+            if name not in self._names or not _is_plain(value):
                 continue
-            kind = name.partition("/")[0]
-            if kind in rows and (rows[kind][0] != step or name in rows[kind][1]):
-                self._lines.append(*rows.pop(kind))
-            rows.setdefault(kind, (step, {}))[1][name] = value
-        for step, row in rows.values():
-            self._lines.append(step, row)
+            if row and (step != row_step or name in row):
+                self._lines.append(row_step, row)
+                row = {}
+            row_step, row[name] = step, value
+        if row:
+            self._lines.append(row_step, row)
 
     def close(self) -> None:
         self._lines.close()

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dreamfleet.base.logdir import EVAL_SCORES, METRICS, SCORES
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics.reading import Points, read_table
 from dreamfleet.options.saved import fixed_values
 
 SCORE = "episode/score"
-SCORES, METRICS = "scores.jsonl", "metrics.jsonl"
 
 
 class RunCurve(NamedTuple):
@@ -70,7 +70,9 @@ def load_run_curve(logdir: Path, metric: str, x: str) -> RunCurve:
 
 def file_of(metric: str) -> str:
     """The file of a run that a metric is in."""
-    return SCORES if re.fullmatch(r"(eval_)?episode/(score|length)", metric) else METRICS
+    kind, _, fact = metric.rpartition("/")
+    files = {"episode": SCORES, "eval_episode": EVAL_SCORES} if fact in ("score", "length") else {}
+    return files.get(kind, METRICS)
 
 
 def make_run_curve(points: Points, x: str) -> RunCurve:

@@ -17,11 +17,12 @@ STEPS = {"onestep": 3000, "delayed": 6000, "memory": 10000, "continuous": 9000, 
 
 
 def train(logdir: Path, *options: str) -> list[dict]:
-    """Runs `dreamfleet train` to its end and returns the episodes."""
+    """Runs `dreamfleet train` to its end and returns the training and evaluation episodes."""
     environ = {key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
     command = [sys.executable, "-m", "dreamfleet", "train", "--preset", "tiny", "--logdir", str(logdir), *options]
     subprocess.run(command, env=environ, check=True, timeout=1700)
-    return [json.loads(line) for line in (logdir / "scores.jsonl").read_text().splitlines()]
+    files = (logdir / "scores.jsonl", logdir / "eval_scores.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", PROBES)

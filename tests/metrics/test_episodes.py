@@ -38,10 +38,10 @@ def test_scores_and_lengths():
     tracker = EpisodeTracker(60)
     assert tracker.add(make_batch((0, 1, "f"), (7, 10, "fe"))) == []
     assert tracker.add(make_batch((7, 20, "e"), (0, 2, ""))) == []
-    assert summarize(tracker.add(make_batch((0, 4, "l"), (7, 0, "e")))) == [(0, False, 7, 3)]
-    assert summarize(tracker.add(make_batch((0, 1, "f"), (7, 5, "le")))) == [(7, True, 35, 4)]
-    assert summarize(tracker.add(make_batch((0, 2, "l")))) == [(0, False, 3, 2)]
-    assert summarize(tracker.add(make_batch((0, 9, "fl")))) == [(0, False, 9, 1)]
+    assert summarize(tracker.add(make_batch((0, 4, "l"), (7, 0, "e")))) == [(0, False, 7, 2)]
+    assert summarize(tracker.add(make_batch((0, 1, "f"), (7, 5, "le")))) == [(7, True, 35, 3)]
+    assert summarize(tracker.add(make_batch((0, 2, "l")))) == [(0, False, 3, 1)]
+    assert summarize(tracker.add(make_batch((0, 9, "fl")))) == [(0, False, 9, 0)]
     assert tracker.abandoned == 0
 
 
@@ -60,7 +60,7 @@ def test_a_new_start_abandons_the_episode():
     tracker.add(make_batch((0, 100, "f"), (1, 1, "f"), **{"log/x": np.array([9.0, 9.0])}))
     tracker.add(make_batch((0, 1, "f"), (1, 1, ""), **{"log/x": np.array([1.0, 1.0])}))
     first, second = tracker.add(make_batch((0, 1, "l"), (1, 1, "l"), **{"log/x": np.array([2.0, 2.0])}))
-    assert summarize([first, second]) == [(0, False, 2, 2), (1, False, 3, 3)]
+    assert summarize([first, second]) == [(0, False, 2, 1), (1, False, 3, 2)]
     assert first.stats["log/x/max"] == 2 and second.stats["log/x/max"] == 9
     assert tracker.abandoned == 1
 
@@ -79,7 +79,7 @@ def test_several_rows_of_one_environment_in_a_batch():
     tracker = EpisodeTracker(60)
     rows = [(0, 1, "f"), (1, 5, "f"), (0, 2, ""), (0, 3, "l"), (0, 10, "f"), (1, 5, "l"), (0, 20, "l"), (0, 7, "f")]
     episodes = tracker.add(make_batch(*rows, **{"log/n": np.arange(8)}))
-    assert sorted(summarize(episodes)) == [(0, False, 6, 3), (0, False, 30, 2), (1, False, 10, 2)]
+    assert sorted(summarize(episodes)) == [(0, False, 6, 2), (0, False, 30, 1), (1, False, 10, 1)]
     by_score = {episode.score: episode.stats for episode in episodes}
     assert by_score[6]["log/n/sum"] == 0 + 2 + 3 and by_score[30]["log/n/sum"] == 4 + 6
     assert tracker.add(make_batch((0, 1, "l")))[0].score == 8
@@ -121,7 +121,7 @@ def test_silent_environments_are_dropped_and_their_place_is_used_again():
     tracker.add(make_batch((1, 1, ""), (2, 8, "f")))
     assert tracker.abandoned == 1
     episodes = tracker.add(make_batch((0, 1, "l"), (1, 1, "l"), (2, 8, "l")))
-    assert summarize(episodes) == [(1, False, 102, 102), (2, False, 16, 2)]
+    assert summarize(episodes) == [(1, False, 102, 101), (2, False, 16, 1)]
 
 
 def test_nobody_is_silent_while_all_wait():
@@ -132,7 +132,7 @@ def test_nobody_is_silent_while_all_wait():
     tracker.add(make_batch((1, 1, "")))
     clock.now = 301.0
     episodes = tracker.add(make_batch((0, 1, "l"), (1, 1, "l")))
-    assert summarize(episodes) == [(0, False, 2, 2), (1, False, 3, 3)]
+    assert summarize(episodes) == [(0, False, 2, 1), (1, False, 3, 2)]
     assert tracker.abandoned == 0
 
 
@@ -142,7 +142,7 @@ def test_many_environments():
     tracker.add(make_batch(*[(env_id, 1, "f") for env_id in env_ids[:10]]))
     tracker.add(make_batch(*[(env_id, 2, "f") for env_id in env_ids[10:]]))
     episodes = tracker.add(make_batch(*[(env_id, 1, "l") for env_id in env_ids]))
-    assert summarize(episodes) == [(env_id, False, 2 if i < 10 else 3, 2) for i, env_id in enumerate(env_ids)]
+    assert summarize(episodes) == [(env_id, False, 2 if i < 10 else 3, 1) for i, env_id in enumerate(env_ids)]
 
 
 flags = st.sampled_from(["", "", "f", "l", "fl"])
@@ -158,7 +158,7 @@ def test_same_as_row_by_row(batches):
         for env_id, reward, flag in batch:
             if "f" in flag:
                 abandoned += env_id in running
-                running[env_id] = (0.0, 0)
+                running[env_id] = (0.0, -1)  # of which the first row becomes none
             if env_id in running:
                 score, length = running[env_id]
                 running[env_id] = (score + reward, length + 1)
@@ -201,7 +201,7 @@ def test_videos_are_bounded_and_whole():
     for value in range(2, 6):
         tracker.add(make_batch((0, 0, ""), image=make_frames(value)))
     (episode,) = tracker.add(make_batch((0, 0, "l"), image=make_frames(6)))
-    assert episode.length == 7
+    assert episode.length == 6
     assert episode.video is not None and episode.video[:, 0, 0, 0].tolist() == [0, 1, 2]
 
 

@@ -50,9 +50,8 @@ def test_scores_of_train_and_eval_are_apart(tmp_path):
     make_env = functools.partial(CountingEnv, length=5)
     with running_fleet(make_args(tmp_path), make_env=make_env) as fleet:
         fleet.join()
-    scores = read_jsonl(tmp_path / "scores.jsonl")
-    train = [line["episode/score"] for line in scores if "episode/score" in line]
-    evaluation = [line["eval_episode/score"] for line in scores if "eval_episode/score" in line]
+    train = [line["episode/score"] for line in read_jsonl(tmp_path / "scores.jsonl")]
+    evaluation = [line["eval_episode/score"] for line in read_jsonl(tmp_path / "eval_scores.jsonl")]
     assert len(train) > 100 and set(train) == {5.0}
     assert len(evaluation) > 10 and set(evaluation) == {5.0}
     metrics = {key for line in read_jsonl(tmp_path / "metrics.jsonl") for key in line}

@@ -59,7 +59,8 @@ class Series {
 }
 
 function fileOf(metric) {
-  return /^(eval_)?episode\/(score|length)$/.test(metric) ? "scores.jsonl" : "metrics.jsonl";
+  const kind = /^(eval_)?episode\/(score|length)$/.exec(metric);
+  return kind ? `${kind[1] ?? ""}scores.jsonl` : "metrics.jsonl";
 }
 
 function decode(text) {
