@@ -266,7 +266,7 @@ class WithoutReader:
     """A client that does not say where it is, as one on another machine."""
 
     def __init__(self, client: rpc.Client):
-        self._client = client
+        self._client, self.session = client, client.session
 
     def call(self, method: str, meta: dict, **options: Any) -> rpc.Future:
         return self._client.call(method, meta={"wait_s": meta["wait_s"]}, **options)

@@ -128,5 +128,12 @@ def make_run_stream(options: Options, replay: Replay, mode: str) -> Iterator[Bat
 def make_run_logger(options: Options) -> elements.Logger:
     """A logger with the writers that `logger.outputs` names."""
     logger = options.logger
-    writers = make_writers(logger.outputs, options.logdir, logger.fps, flatten(options), reports=logger.reports)
+    writers = make_writers(
+        logger.outputs,
+        options.logdir,
+        logger.fps,
+        flatten(options),
+        reports=logger.reports,
+        metric_names=logger.names,
+    )
     return elements.Logger(elements.Counter(), writers)

@@ -3,6 +3,7 @@
 from dreamfleet.metrics.aggregate import Aggregator, Rate
 from dreamfleet.metrics.episodes import Episode, EpisodeTracker
 from dreamfleet.metrics.progress import Progress, read_progress, write_progress
+from dreamfleet.metrics.sections import Sections
 from dreamfleet.metrics.writers import JsonlWriter, ScoreWriter, check_outputs, make_writers
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Progress",
     "Rate",
     "ScoreWriter",
+    "Sections",
     "check_outputs",
     "make_writers",
     "read_progress",

@@ -10,6 +10,7 @@ from dreamfleet.base.arrays import Batch
 from dreamfleet.base.keys import is_logged
 from dreamfleet.metrics.video_recorder import VideoRecorder
 
+REWARD_CHANGE = 0.01  # from one step to the next, from which on it counts for `reward_rate`
 QUIET_S = 1.0  # with environments at work, somebody's rows come within this time
 MOST_STATS, STAT_LENGTH = 300, 160  # `log/` keys, and characters of one: loggers take a thousand names of 200
 
@@ -30,7 +31,7 @@ class EpisodeTracker:
     """Follows the episodes of all environments, a whole batch at a time.
 
     An episode counts only if its first row was seen. One that starts anew before its end, or whose environment is
-    silent for longer than `timeout_s` while others are not, is dropped and counted in `abandoned`. Of the first
+    silent for longer than `timeout_s` while others are not, is dropped and counted as abandoned. Of the first
     training and the first evaluation environment that have images, one episode is recorded every `video_every_s`.
     """
 
@@ -41,7 +42,7 @@ class EpisodeTracker:
         max_frames: int = 500,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.abandoned = 0
+        self.starts = self.ends = self.abandoned = 0
         self._timeout_s = timeout_s
         self._clock = clock
         self._last = clock()  # that any row came
@@ -53,6 +54,8 @@ class EpisodeTracker:
         self._seen = np.zeros(0)  # time of the last row
         self._row = np.zeros(0, np.int64)  # scratch of _turns
         self._columns: dict[str, _Column] = {}  # reward and log/ keys
+        self._reward = np.zeros(0)  # of the last row
+        self._reward_changes = np.zeros(0, np.int64)
 
     def add(self, batch: Mapping[str, np.ndarray]) -> list[Episode]:
         """Takes in rows with `envid, is_eval, reward, is_first, is_last` and returns the episodes that they end."""
@@ -84,6 +87,8 @@ class EpisodeTracker:
         if is_first.any():
             self._start(slots[is_first])
         self._seen[slots] = now
+        self._reward_changes[slots] += ~is_first & (np.abs(rows["reward"] - self._reward[slots]) >= REWARD_CHANGE)
+        self._reward[slots] = rows["reward"]
         images = []
         for key, values in rows.items():
             if values.ndim == 4:
@@ -95,12 +100,15 @@ class EpisodeTracker:
         if not is_last.any():
             return []
         ended = np.flatnonzero(is_last & self._running[slots])
+        self.ends += len(ended)
         self._running[slots[ended]] = False
         return [self._finish(rows, row, now) for row in ended.tolist()]
 
     def _start(self, slots: np.ndarray) -> None:
+        self.starts += len(slots)
         self.abandoned += int(self._running[slots].sum())
         self._running[slots] = True
+        self._reward_changes[slots] = 0
         for column in self._columns.values():
             column.clear(slots)
 
@@ -115,6 +123,8 @@ class EpisodeTracker:
         reward, recorder = self._columns["reward"], self._recorders[is_eval]
         video = recorder.finish(now) if recorder.env_id == env_id else None
         length = int(reward.count[slot]) - 1  # the row of the reset is no step
+        if length:
+            stats["reward_rate"] = float(self._reward_changes[slot] / length)
         return Episode(env_id, is_eval, float(reward.sum[slot]), length, stats, video)
 
     def _record(self, rows: Batch, images: np.ndarray, now: float) -> None:
@@ -157,6 +167,7 @@ class EpisodeTracker:
         slot = len(self._slots)
         if slot == len(self._running):
             self._running, self._seen, self._row = map(_double, (self._running, self._seen, self._row))
+            self._reward, self._reward_changes = map(_double, (self._reward, self._reward_changes))
             for column in self._columns.values():
                 column.grow()
         return slot

@@ -15,12 +15,13 @@ from pathlib import Path
 from dreamfleet.base.extras import check_installed
 from dreamfleet.base.logdir import EVAL_SCORES, METRICS, SCORES
 from dreamfleet.metrics.mlflow import MlflowService
+from dreamfleet.metrics.names import Renaming
 from dreamfleet.metrics.reports import ReportWriter
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
 from dreamfleet.metrics.tracker import CLOSE_S, Tracker
 from dreamfleet.metrics.values import Summary, Value, kind_of
 from dreamfleet.metrics.wandb import WandbService
-from dreamfleet.options.logger import Output
+from dreamfleet.options.logger import Names, Output
 
 # The writers by name, with the packages that each needs; the extra that brings them has its name.
 OUTPUTS: dict[Output, tuple[str, ...]] = {
@@ -45,28 +46,26 @@ def make_writers(
     settings: Mapping[str, object] | None = None,
     close_s: float = CLOSE_S,
     reports: int = 0,
+    metric_names: Names = "dreamfleet",
 ) -> list:
     """The writers of `logger.outputs`; those of metrics and scores as JSON lines are always among them.
 
-    The last `reports` videos and signals of each kind are kept as files.
+    The last `reports` videos and signals of each kind are kept as files; `metric_names` is `logger.names`.
     `settings` are the options of the run, which tracking services show beside its metrics; at the end of the run they
     get `close_s` to take the last metrics.
     """
     check_outputs(names)
     logdir, settings = Path(logdir), settings or {}
-    writers: list = [
-        JsonlWriter(logdir / METRICS),
-        ScoreWriter(logdir / SCORES, "episode"),
-        ScoreWriter(logdir / EVAL_SCORES, "eval_episode"),
-    ]
+    own: list = [ScoreWriter(logdir / SCORES, "episode"), ScoreWriter(logdir / EVAL_SCORES, "eval_episode")]
     if reports:
-        writers.append(ReportWriter(logdir, reports))
+        own.append(ReportWriter(logdir, reports))
+    named: list = [JsonlWriter(logdir / METRICS)]
     if "tensorboard" in names:
-        writers.append(TensorBoardWriter(logdir, fps))
+        named.append(TensorBoardWriter(logdir, fps))
     for name, service in (("wandb", WandbService), ("mlflow", MlflowService)):
         if name in names:
-            writers.append(Tracker(name, functools.partial(service, logdir, fps, settings), close_s))
-    return writers
+            named.append(Tracker(name, functools.partial(service, logdir, fps, settings), close_s))
+    return own + (named if metric_names == "dreamfleet" else [Renaming(named, metric_names)])
 
 
 class JsonlWriter:

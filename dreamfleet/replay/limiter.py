@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dreamfleet import lifecycle
 from dreamfleet.base import waits
 
+SHORTEST_WAIT_S = 1e-3  # that counts as one
+
 
 class Limiter:
     """Counts inserts and samples and makes either side wait for the other; thread-safe."""
@@ -49,6 +51,7 @@ class Limiter:
         self._min_size = batch_size * length if min_size is None else min_size
         self._changed = threading.Condition()
         self._is_closed = False
+        self._waits = {"insert": WaitMeter(), "sample": WaitMeter()}
 
     def may_insert(self) -> bool:
         """Whether the law allows another insert."""
@@ -69,11 +72,12 @@ class Limiter:
     def wait_insert(self, timeout_s: float | None = None) -> bool:
         """Blocks until an insert is allowed; returns whether it is."""
         what = waits.END_OF_RUN(peer="learner") if self._is_complete() else waits.RATIO_INSERT()
-        return self.wait_for(self.may_insert, what, timeout_s)
+        return self._waits["insert"].measure(lambda: self.wait_for(self.may_insert, what, timeout_s))
 
     def wait_sample(self, count: int, timeout_s: float | None = None) -> bool:
         """Blocks until a sample of `count` is allowed; returns whether it is."""
-        return self.wait_for(lambda: self.may_sample(count), waits.RATIO_SAMPLE(), timeout_s)
+        what = waits.RATIO_SAMPLE()
+        return self._waits["sample"].measure(lambda: self.wait_for(lambda: self.may_sample(count), what, timeout_s))
 
     def wait_for(self, is_allowed: Callable[[], bool], what: str, timeout_s: float | None = None) -> bool:
         """Blocks until `is_allowed`, looked at after each insert and sample; False after the timeout or a close."""
@@ -111,6 +115,10 @@ class Limiter:
             self.samples = min(samples, max(self.samples, int(most))) if self._is_limited else samples
             self._changed.notify_all()
 
+    def stats(self) -> dict[str, float]:
+        """How long, how often and for which share of the time each side waited since the last call."""
+        return {f"{side}_{k}": v for side, meter in self._waits.items() for k, v in meter.result().items()}
+
     def close(self) -> None:
         """Wakes everyone who waits."""
         with self._changed:
@@ -122,3 +130,29 @@ class Limiter:
 
     def _diff(self) -> float:
         return self._per_insert * max(0, self.inserts - self._min_size) - self.samples
+
+
+class WaitMeter:
+    """Measures the waits of one side; one that is given up and taken up again is one wait."""
+
+    def __init__(self):
+        self._since = time.monotonic()
+        self._waited_s = self._unfinished_s = 0.0
+        self._count = 0
+
+    def measure(self, wait: Callable[[], bool]) -> bool:
+        start = time.monotonic()
+        is_allowed = wait()
+        seconds = time.monotonic() - start
+        self._waited_s += seconds
+        self._unfinished_s += seconds
+        if is_allowed:
+            self._count += self._unfinished_s > SHORTEST_WAIT_S
+            self._unfinished_s = 0.0
+        return is_allowed
+
+    def result(self) -> dict[str, float]:
+        now = time.monotonic()
+        waited_s, count, elapsed_s = self._waited_s, self._count, now - self._since
+        self._waited_s, self._count, self._since = 0.0, 0, now
+        return {"wait_s": waited_s, "waits": count, "wait_share": min(1.0, waited_s / elapsed_s) if elapsed_s else 0.0}

@@ -25,10 +25,10 @@ from dreamfleet.errors import (
     RunOver,
     Unreachable,
 )
-from dreamfleet.metrics import Rate
+from dreamfleet.metrics import Rate, Sections
 from dreamfleet.options import Args, read_args
 from dreamfleet.roles.hello import describe_spaces, refused
-from dreamfleet.roles.periodic import StatsSender
+from dreamfleet.roles.periodic import StatsSender, prefixed
 from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
 from dreamfleet.roles.wiring import Caller, connect, load_factory
 
@@ -111,6 +111,7 @@ class EnvWorker:
         self._acts = self._envs.reset_actions()
         self._act_keys = frozenset(self._acts)
         self._rate = Rate()
+        self._sections = Sections()
         self._lost = self._lost_in_a_row = 0
         self._steps = 0
 
@@ -139,9 +140,11 @@ class EnvWorker:
 
     def step(self) -> None:
         """One step of every environment and the exchange with the actor that follows it."""
+        self._sections.enter("step")
         obs = self._envs.step(self._acts)
         if self._actor.is_plain and not self._is_in_order:
             obs = self._put_in_order(obs)
+        self._sections.enter("act")
         self._rate.step(len(obs["reward"]))
         self._steps += len(obs["reward"])
         try:
@@ -171,7 +174,13 @@ class EnvWorker:
                 lifecycle.wait_stop(min(RETRY_S * 2.0 ** min(self._lost_in_a_row, 60), RETRY_MAX_S))
 
     def stats(self) -> dict[str, float]:
-        return {"steps_per_s": self._rate.result(), "rebuilds": self._envs.rebuilds, "lost_answers": self._lost}
+        return {
+            "steps_per_s": self._rate.result(),
+            "rebuilds": self._envs.rebuilds,
+            "lost_answers": self._lost,
+            **self._sections.result(),
+            **prefixed("actor", self._actor.stats()),
+        }
 
     def figures(self) -> dict[str, float]:
         """For whoever watches this worker alone."""

@@ -18,7 +18,7 @@ from dreamfleet.metrics.values import can_show
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import Reception, is_elsewhere, make_hello
-from dreamfleet.roles.periodic import Every
+from dreamfleet.roles.periodic import Every, make_usage
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ENV_ID, IS_EVAL, LoggerCounts, LogPosition, RunPosition, SaveRequest
 from dreamfleet.roles.transitions import read_rows
@@ -41,12 +41,14 @@ def parallel_logger(make_logger: bytes | Callable, args: Args) -> None:
     role.resume()
     server = serve(options, "logger", role.methods(), Reception(options, lambda: make_hello(options, "logger")))
     should_write = Every(options.log_every)
+    usage = make_usage(options)
     with server:
         lifecycle.set_state("running")
         while not lifecycle.wait_stop(PROGRESS_EVERY_S):
             role.write_progress()
             if should_write():
                 role.add(server.stats(), {}, prefix="logger")
+                role.add(usage(), {}, prefix="logger/usage")
                 role.write()
     role.close()
 
@@ -63,6 +65,7 @@ class LoggerRole:
         self._keeper = ProgressKeeper(options)
         self._progress = self._keeper.progress
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
+        self._counted: dict[str, int] = {}  # episodes, at the last write
         self._can_write = True
         self._lock = threading.Lock()
 
@@ -129,7 +132,7 @@ class LoggerRole:
         """Hands everything gathered since the last time to the writers."""
         with self._lock, self._surviving():
             frames = self._progress.step * self._options.action_repeat
-            counts = {"frames": frames, "episodes/abandoned": self._episodes.abandoned}
+            counts = {"frames": frames, **self._count_episodes()}
             for part in _parts({**self._metrics.result(), **counts}, ADD_METRICS):
                 self._logger.add(part)
             self._logger.write()
@@ -170,6 +173,12 @@ class LoggerRole:
         counter: Any = getattr(self._logger, "step", None)
         if hasattr(counter, "load"):
             counter.load(self._progress.step)
+
+    def _count_episodes(self) -> dict[str, int]:
+        """Episodes that started, ended and were abandoned since the last time."""
+        tracker, before = self._episodes, self._counted
+        self._counted = {"starts": tracker.starts, "ends": tracker.ends, "abandoned": tracker.abandoned}
+        return {f"episodes/{key}": count - before.get(key, 0) for key, count in self._counted.items()}
 
     def _log_episode(self, episode: Episode) -> None:
         self._progress.episodes += 1

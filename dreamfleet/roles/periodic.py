@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
 
 import elements
 
@@ -37,8 +38,7 @@ class StatsSender:
         self._prefix = prefix
         self._every_s = options.log_every
         self._next = time.monotonic() + self._every_s
-        usage = dataclasses.asdict(options.usage)
-        self._usage = elements.Usage(**usage) if any(usage.values()) else None
+        self._usage = make_usage(options)
 
     def is_due(self) -> bool:
         return self._client is not None and time.monotonic() >= self._next
@@ -48,8 +48,8 @@ class StatsSender:
         self._next = time.monotonic() + self._every_s
         if not self._client:
             return
-        usage = self._usage.stats() if self._usage else {}
-        metrics = {f"{self._prefix}/{k}": v for k, v in {**stats, **_prefixed("usage", usage)}.items()}
+        stats = {**prefixed("logger", self._client.stats()), **stats, **prefixed("usage", self._usage())}
+        metrics = prefixed(self._prefix, stats)
         with contextlib.suppress(DreamfleetError):  # away or behind: these figures are not worth waiting for
             self._client.call(ADD, metrics, deadline_s=0.0)
 
@@ -58,5 +58,12 @@ class StatsSender:
             self._client.close()
 
 
-def _prefixed(prefix: str, metrics: dict) -> dict:
+def make_usage(options: RoleOptions) -> Callable[[], dict]:
+    """What tells how much of the machine this process uses, as `run.usage` asks for."""
+    wanted = dataclasses.asdict(options.usage)
+    return elements.Usage(**wanted).stats if any(wanted.values()) else dict
+
+
+def prefixed(prefix: str, metrics: dict) -> dict:
+    """The metrics, their names put below a prefix."""
     return {f"{prefix}/{k}": v for k, v in metrics.items()}

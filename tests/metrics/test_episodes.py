@@ -97,7 +97,7 @@ def test_log_keys():
     second = {"log/depth": np.array([-1.0]), "log/won": np.array([True]), "log/late": np.array([5], np.uint8)}
     tracker.add(make_batch((0, 1, "f"), **first))
     (episode,) = tracker.add(make_batch((0, 1, "l"), **second))
-    assert episode.stats == {
+    assert {k: v for k, v in episode.stats.items() if k.startswith("log/")} == {
         "log/depth/avg": -2,
         "log/depth/max": -1,
         "log/depth/sum": -4,
@@ -222,3 +222,20 @@ def test_no_video_of_a_broken_episode(gap):
         assert episode.video is not None and episode.video[:, 0, 0, 0].tolist() == [7, 3]
     else:
         assert episode.video is None
+
+
+def test_reward_rate_is_the_share_of_steps_at_which_the_reward_changes():
+    tracker = EpisodeTracker(60)
+    tracker.add(make_batch((0, 5, "fl"), (1, 3, "f")))
+    tracker.add(make_batch((0, 1, "f"), (1, 3, "")))
+    tracker.add(make_batch((0, 1, ""), (1, 3.005, "")))
+    (first,) = tracker.add(make_batch((0, 2, ""), (1, 4, "l")))
+    (second,) = tracker.add(make_batch((0, 2, "l")))
+    assert (first.stats["reward_rate"], second.stats["reward_rate"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+
+
+def test_starts_and_ends_are_counted():
+    tracker = EpisodeTracker(60)
+    tracker.add(make_batch((0, 1, "f"), (1, 1, "f"), (2, 1, "l")))
+    tracker.add(make_batch((0, 1, "l"), (1, 1, "f")))
+    assert (tracker.starts, tracker.ends, tracker.abandoned) == (3, 1, 1)

@@ -141,9 +141,9 @@ def test_others_cannot_write(tmp_path):
 
 
 def test_make_writers(tmp_path):
-    assert [type(writer) for writer in make_writers([], tmp_path, 15)] == [JsonlWriter, ScoreWriter]
+    assert [type(writer) for writer in make_writers([], tmp_path, 15)] == [ScoreWriter, ScoreWriter, JsonlWriter]
     writers = make_writers(["tensorboard", "jsonl"], tmp_path, 15)
-    assert [type(writer) for writer in writers] == [JsonlWriter, ScoreWriter, TensorBoardWriter]
+    assert [type(writer) for writer in writers] == [ScoreWriter, ScoreWriter, JsonlWriter, TensorBoardWriter]
 
 
 def test_unknown_writers_suggest_the_nearest():

@@ -308,3 +308,17 @@ def test_a_run_that_has_all_its_steps_takes_no_more():
     limiter.inserted(5)  # the batch that crosses the line is taken whole
     assert not limiter.may_insert()
     assert not limiter.wait_insert(timeout_s=0.0)
+
+
+def test_waits_of_either_side_are_measured():
+    store = Store(1, 9)
+    limiter = make_limiter(store)
+    assert limiter.wait_insert(timeout_s=0) and not limiter.wait_sample(4, timeout_s=0.01)
+    stats = limiter.stats()
+    assert stats["sample_wait_s"] >= 0.01 and 0 < stats["sample_wait_share"] <= 1
+    assert stats["sample_waits"] == stats["insert_waits"] == 0, "the one is not over, the other did not have to"
+    store.insert(60)
+    limiter.inserted(60)
+    assert limiter.wait_sample(4, timeout_s=0)
+    assert limiter.stats()["sample_waits"] == 1, "the wait that was given up has ended now"
+    assert limiter.stats()["sample_waits"] == 0, "since the last time"

@@ -53,6 +53,8 @@ class Holders:
     def claim(self, env_ids: Sequence[int], session: str) -> None:
         """Gives environments to who asks for actions for them, or refuses it if one of them is somebody else's."""
         with self._lock:
+            if session not in self._replaced and all(self._is_of(env_id, session) for env_id in env_ids):
+                return
             worker = self._presented.get(session) or Worker(session)
             self._check(env_ids, worker)
             if session:

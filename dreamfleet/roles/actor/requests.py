@@ -52,7 +52,8 @@ class RequestParser:
     def __init__(self, obs_space: dict | None = None, holders: Holders | None = None):
         self._expected: dict[bool, Spec] = {}  # by is_eval, without logs
         self._presented: dict[bool, list[Spec]] = {False: [], True: []}  # while there was no request yet
-        self._specs: dict[tuple[bool, str], Spec] = {}  # by is_eval and session, with logs
+        # By is_eval, session and rows: dtypes and shapes of the last request as they came, and what it fits, with logs.
+        self._specs: dict[tuple[bool, str, int], tuple[Spec, Spec]] = {}
         self._same: dict[tuple, Spec] = {}  # equal ones are one object, so that they are quickly compared
         spaces = {k: (np.dtype(s.dtype), tuple(s.shape)) for k, s in (obs_space or {}).items()}
         self._spaces = without_logs(spaces)
@@ -105,14 +106,15 @@ class RequestParser:
         return request
 
     def _check_spec(self, request: ActRequest, session: str) -> None:
-        key = request.is_eval, session
-        spec = self._specs.get(key)
-        if spec is None or not _fits(request, spec):
+        key = request.is_eval, session, request.rows
+        given = {k: (v.dtype, v.shape) for k, v in request.obs.items()}
+        layout, request.spec = self._specs.get(key, ({}, {}))
+        if given != layout:
             if len(self._specs) > MOST_SPECS:  # of processes that are gone
                 self._specs.clear()
                 self._same.clear()
-            spec = self._specs[key] = self._find_spec(request)
-        request.spec = spec
+            request.spec = self._find_spec(request)
+            self._specs[key] = given, request.spec
 
     def _find_spec(self, request: ActRequest) -> Spec:
         """What the requests of one process look like: as expected of all, with logs of its own."""
@@ -148,17 +150,6 @@ def _check_flags(spec: Spec) -> None:
         dtype, shape = spec.get(key, (None, ()))
         if dtype is None or shape or dtype.kind != ("f" if key == "reward" else "b"):
             raise BadRequest(f"the observation needs '{key}' as {'a float' if key == 'reward' else 'a bool'}")
-
-
-def _fits(request: ActRequest, spec: Spec) -> bool:
-    obs, rows = request.obs, request.rows
-    if obs.keys() != spec.keys():
-        return False
-    for key, (dtype, shape) in spec.items():
-        value = obs[key]
-        if (value.dtype is not dtype and value.dtype != dtype) or value.shape != (rows, *shape):
-            return False
-    return True
 
 
 def _read_space(key: str, text: str) -> tuple[np.dtype, tuple[int, ...]]:
@@ -217,4 +208,6 @@ def split_answers(requests: list[ActRequest], acts: Batch, is_last: np.ndarray) 
 def newest_only(requests: list[ActRequest]) -> list[ActRequest]:
     """Without the requests for an environment that a later one in the list asks for too."""
     owners = {env_id: request for request in requests for env_id in request.env_ids}
+    if len(owners) == sum(request.rows for request in requests):
+        return requests
     return [r for r in requests if all(owners[env_id] is r for env_id in r.env_ids)]

@@ -22,7 +22,7 @@ from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
 from dreamfleet.roles.hello import Reception, check_spaces, describe_spaces, make_hello, owner_of, stored_counts
-from dreamfleet.roles.periodic import StatsSender
+from dreamfleet.roles.periodic import StatsSender, prefixed
 from dreamfleet.roles.protocol import Hello
 from dreamfleet.roles.tally import Tally, shared_tally
 from dreamfleet.roles.transitions import make_transition
@@ -60,7 +60,8 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
         log.info("policy server ready, batch size %d", actor.batch_size)
         while not lifecycle.wait_stop(options.log_every):
             actor.drop_stale()
-            reports.send({**actor.stats(), **server.stats()})
+            connections = {**prefixed("replay", replay.stats()), **prefixed("logger", logger.stats())}
+            reports.send({**actor.stats(), **server.stats(), **connections})
         if lifecycle.is_complete():
             actor.dismiss(DISMISS_S)
     actor.drain(DRAIN_S)

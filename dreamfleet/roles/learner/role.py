@@ -11,14 +11,14 @@ from dreamfleet.agent.contract import Agent, SeededAgent
 from dreamfleet.base import waits
 from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
 from dreamfleet.errors import CheckpointError, ConfigError, DeadlineExceeded, DreamfleetError
-from dreamfleet.metrics import Aggregator, Rate, write_progress
+from dreamfleet.metrics import Aggregator, Rate, Sections, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import stored_counts
 from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
 from dreamfleet.roles.learner.saver import CheckpointSaver
-from dreamfleet.roles.periodic import Every
+from dreamfleet.roles.periodic import Every, prefixed
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
 from dreamfleet.roles.tally import Tally, shared_tally
@@ -86,6 +86,7 @@ class Learner:
         self._report_streams: dict[str, Iterator[Batch]] = {}
         self._metrics = Aggregator()
         self._rate = Rate()
+        self._sections = Sections()
         self._elapsed_before_s = 0.0  # in earlier lives of this run
         self._start = time.monotonic()
         self._keeper = ProgressKeeper(options)
@@ -172,6 +173,7 @@ class Learner:
 
     def train(self, batch: Batch) -> None:
         """One update of the agent, and the states it refreshed on their way back to replay."""
+        self._sections.enter("train")
         self._carry, outs, metrics = self._agent.train(self._carry, batch)
         self.updates += 1
         lifecycle.progress()
@@ -182,13 +184,16 @@ class Learner:
             future.add_done_callback(_warn_if_failed)
 
     def run_periodic(self) -> None:
-        """Report, log and save, each when it is due."""
-        if self._should_report():
-            self.report()
-        if self._should_log():
-            self.log()
-        if self._should_save():
-            self.save()
+        """Report, log and save, each when it is due; then the next batch is waited for."""
+        for name, is_due, act in (
+            ("report", self._should_report, self.report),
+            ("log", self._should_log, self.log),
+            ("save", self._should_save, self.save),
+        ):
+            if is_due():
+                self._sections.enter(name)
+                act()
+        self._sections.enter("batch")
 
     def report(self) -> None:
         """Runs the agent's report on batches of both replays that have enough data for one."""
@@ -210,9 +215,12 @@ class Learner:
         metrics = {
             **self._metrics.result(),
             "learner/updates": self.updates,
-            "learner/updates_per_s": self._rate.result(),
+            "learner/updates_per_s": (updates := self._rate.result()),
+            "learner/steps_per_s": updates * self._options.batch_size * self._options.batch_length,
         }
-        metrics |= {f"learner/replay/{k}": v for k, v in self._replay.stats().items()}
+        metrics |= prefixed("learner", self._sections.result())
+        metrics |= prefixed("learner/replay", self._replay.stats())
+        metrics |= prefixed("learner/logger", self._logger.stats())
         self._send_metrics(metrics)
 
     def save(self) -> None:

@@ -104,6 +104,7 @@ class ReplayRole:
             steps=options.steps,
         )
         self._saved_inserts = kept.inserts
+        self._counted = kept.inserts, kept.samples  # at the last `stats`
 
     def restore(self, checkpoints: Checkpoints) -> None:
         """Takes the replays' contents from the newest checkpoint, if there is one."""
@@ -233,9 +234,20 @@ class ReplayRole:
         return ReplayCounts(*counted, len(train), len(evaluation), train.capacity, train.steps)
 
     def stats(self) -> dict[str, float]:
-        own = {"duplicates": self._duplicates, "reference_batches": self._streams.references}
+        own = {
+            "duplicates": self._duplicates,
+            "reference_batches": self._streams.references,
+            "ratio": self._ratio(),
+            **{f"limiter/{k}": v for k, v in self.limiter.stats().items()},
+        }
         theirs = {f"{name}/{k}": v for name, buffer in self._own.items() for k, v in buffer.replay.stats().items()}
         return {**self.counts().to_meta(), **own, **theirs}
+
+    def _ratio(self) -> float:
+        """Replayed steps per inserted step since the last call."""
+        before, self._counted = self._counted, (self.limiter.inserts, self.limiter.samples)
+        inserts, samples = (now - then for now, then in zip(self._counted, before, strict=True))
+        return samples * self._options.batch_length / inserts if inserts else 0.0
 
     def close(self) -> None:
         for buffer in self._own.values():
