@@ -19,6 +19,15 @@ class Agent(Protocol):
     per environment; `()` is a carry too. `policy` may return `outs` to be stored with each step. `train` may return
     empty `outs` and `metrics`; `outs['replay']` holds `stepid` and the arrays to write back to replay. `save` returns a
     tree of arrays, numbers, str, bytes and None.
+
+    `init_policy` is called once, with the size of the inference batch, and `init_train` after `load`, if there is
+    something to load. Before the first update `stream` is called for training, reports and evaluation; each result is
+    iterated over once. A source has `save` and `load`; in threads of the agent's own it never ends or fails: it falls
+    silent.
+
+    Between two lines of metrics, numbers are averaged, arrays joined along their first axis, and of text the last is
+    kept. With the attribute `reduces_by_key` set, the end of a number's key chooses (`/max`, `/min`, `/sum`, `/last`),
+    and of arrays the last is kept.
     """
 
     def init_policy(self, batch_size: int) -> Carry: ...
@@ -38,6 +47,11 @@ class Agent(Protocol):
     def save(self) -> Any: ...
 
     def load(self, data: Any, regex: str | None = None) -> None: ...
+
+
+def reduces_by_key(agent: Any) -> bool:
+    """Whether the ends of keys say how an agent's metrics are reduced over an interval."""
+    return getattr(agent, "reduces_by_key", False) is True
 
 
 @runtime_checkable

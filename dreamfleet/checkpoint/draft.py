@@ -50,12 +50,17 @@ class Draft:
             self.name, self.path = name, path
 
     def commit(
-        self, manifest: dict, best_score: float | None = None, parts: Collection[str] | None = None
+        self,
+        manifest: dict,
+        best_score: float | None = None,
+        parts: Collection[str] | None = None,
+        link: str | None = None,
     ) -> Checkpoint:
         """Makes the draft a checkpoint, and removes old ones: the newest `keep` and the one of the best score stay.
 
         `manifest` may hold anything that JSON can; `format, step, time, parts, score` in it are replaced. With `parts`
-        it is made of these, whatever else is being written to it by somebody who is late.
+        it is made of these, whatever else is being written to it by somebody who is late. `link` names the part that
+        `ckpt/PART` leads to from then on.
         """
         final = self._root / self.name
         with self._abort_on_error(), files.writing(self.path):
@@ -77,6 +82,8 @@ class Draft:
             self.path.rename(final)
             files.sync_directory(self._root)
         checkpoint = Checkpoint(final)
+        if link:
+            retention.link_part(final, link)
         retention.prune(self._root, self._keep)
         return checkpoint
 

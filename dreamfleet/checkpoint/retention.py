@@ -1,18 +1,20 @@
 """The names in a checkpoint directory, and which checkpoints stay in it."""
 
+import contextlib
 import logging
 import math
 import re
 import shutil
 from pathlib import Path
 
-from dreamfleet.checkpoint.checkpoint import Checkpoint
+from dreamfleet.checkpoint.checkpoint import Checkpoint, part_path
 from dreamfleet.errors import CheckpointError
 
 log = logging.getLogger("dreamfleet.checkpoint")
 
 DRAFT = ".draft-"
 _TRASH = ".trash-"
+_LINK = ".link-"
 _NAME = re.compile(r"step-([0-9]{12,18})-([0-9]{4,9})")
 
 
@@ -52,6 +54,22 @@ def prune(root: Path, keep: int) -> None:
     for name in list_names(root):
         if parse_name(name) < oldest and name != best:
             discard(root / name)
+
+
+def link_part(checkpoint: Path, part: str) -> None:
+    """Has `ckpt/PART` lead to a part of a checkpoint, as whoever comes from danijar/dreamerv3 expects for the agent.
+
+    Nothing depends on it: where the file system has no links, or something else of that name is there, it is left out.
+    """
+    link = checkpoint.parent / part
+    draft = link.with_name(f"{_LINK}{part}")
+    with contextlib.suppress(OSError):
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(part_path(Path(checkpoint.name), part))
+        if link.is_symlink() or not link.exists():
+            draft.replace(link)
+        else:
+            draft.unlink()
 
 
 def sweep(root: Path, before: float = math.inf) -> None:

@@ -88,6 +88,8 @@ class Checkpoints:
     def load(path: str | Path) -> Checkpoint:
         """The checkpoint at a path, or the newest one of the log directory or `ckpt` directory at it."""
         path = Path(path).expanduser()
+        if path.is_symlink() and path.is_file():  # `ckpt/agent`, which leads into the newest checkpoint
+            path = path.resolve().parent
         if (path / MANIFEST).exists():
             return _open(path)
         logdir = path.parent if path.name == "ckpt" else path

@@ -53,7 +53,8 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     # Environments may print; standard output is for the result.
     with contextlib.redirect_stdout(sys.stderr):
         agent = make_trained_agent(saved)
-        with Rollout(agent, make_eval_env(saved.options), min(args.envs, args.episodes)) as rollout:
+        count, mode = min(args.envs, args.episodes), saved.options.run.eval_policy
+        with Rollout(agent, make_eval_env(saved.options), count, mode) as rollout:
             played = []
             for episode in play(rollout, args.episodes):
                 played.append(episode)

@@ -100,7 +100,8 @@ def _record_episodes(args: argparse.Namespace, options: Options, agent: Any, out
         return VideoWriter(out / f"episode_{index:03d}", args.formats, args.fps)
 
     make = make_eval_env(options, render=True)
-    with Rollout(agent, lambda index: WithFrame(make(index), options.task), 1) as rollout:
+    mode = options.run.eval_policy
+    with Rollout(agent, lambda index: WithFrame(make(index), options.task), 1, mode) as rollout:
         for recording in record_episodes(rollout, args.episodes, make_video, args.max_frames):
             shown = f" (first {recording.video.frames:,} recorded)" if recording.video.frames < recording.length else ""
             for file in recording.video.files:
@@ -113,7 +114,7 @@ def _record_dreams(args: argparse.Namespace, options: Options, agent: Any, out: 
     from dreamfleet.results.rollout import Rollout
     from dreamfleet.results.video import VideoWriter
 
-    with Rollout(agent, make_eval_env(options), args.dreams) as rollout:
+    with Rollout(agent, make_eval_env(options), args.dreams, options.run.eval_policy) as rollout:
         if not rollout.has_images:
             say(f"no open-loop predictions: {options.task} has no image observations")
             return

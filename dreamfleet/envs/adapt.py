@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dreamfleet.envs.contract import Env
+from dreamfleet.base.attributes import find
+from dreamfleet.envs.contract import Env, is_env
 from dreamfleet.envs.images import is_channel_first, is_usable
 from dreamfleet.envs.wrappers import ChannelLast, ClipAction, NormalizeAction, ResizeImage
 from dreamfleet.errors import EnvError
@@ -22,11 +23,11 @@ def as_env(env: Any, seed: int | None = None, size: int = DEFAULT_SIZE, info: Se
 
     `info` names the numbers of Gymnasium's info to log: `auto` takes those of the first two steps, `none` takes none.
     """
-    if isinstance(env, Env):
+    if is_env(env):
         return env
-    if hasattr(env, "observation_space"):
+    if find(env, "observation_space") is not None:
         return fit(_from_gymnasium(env, seed, info), size)
-    if hasattr(env, "observation_spec"):
+    if find(env, "observation_spec") is not None:
         from dreamfleet.envs.dm_env import FromDmEnv
 
         return fit(FromDmEnv(env), size)

@@ -18,7 +18,7 @@ from dreamfleet.base.arrays import Batch
 from dreamfleet.base.keys import without_logs
 from dreamfleet.envs.adapt import as_env
 from dreamfleet.envs.check_report import CheckReport
-from dreamfleet.envs.contract import Env, check_spaces, take_step
+from dreamfleet.envs.contract import Env, check_spaces, count_envs, take_step
 from dreamfleet.envs.images import is_usable
 from dreamfleet.envs.step_checker import StepChecker
 from dreamfleet.errors import ConfigError, EnvError
@@ -102,7 +102,7 @@ def _check_spaces(env: Env, report: CheckReport) -> None:
 
 def _play(env: Env, steps: int, report: CheckReport, most_s: float, on_step: Callable[[], None]) -> bool:
     """Checks every step, and measures; returns whether the environment could be stepped to the end."""
-    num_envs = getattr(env, "num_envs", None) or 1
+    num_envs = count_envs(env) or 1
     checker = StepChecker(env.obs_space, num_envs, report)
     times, memory = [], []
     on_step()
@@ -130,7 +130,7 @@ def _play(env: Env, steps: int, report: CheckReport, most_s: float, on_step: Cal
 def _steps(env: Env, steps: int, leave_at: int = -1) -> Iterator[tuple[dict, Batch]]:
     """Random actions, always the same ones, and what the environment answers to them."""
     rng = np.random.default_rng(0)
-    count = getattr(env, "num_envs", None)
+    count = count_envs(env)
     rows = count or 1
     is_last = np.ones(rows, bool)
     for step in range(steps):

@@ -1,10 +1,11 @@
 """What an environment is: the contract every suite, wrapper and user environment keeps."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import elements
 import numpy as np
 
+from dreamfleet.base.attributes import find
 from dreamfleet.errors import EnvError
 
 Obs = dict[str, Any]
@@ -43,6 +44,16 @@ class Env(Protocol):
     def step(self, action: Act) -> Obs: ...
 
     def close(self) -> None: ...
+
+
+def is_env(value: Any) -> TypeGuard[Env]:
+    """Whether a value keeps the contract, be it by attributes that it passes on from another environment."""
+    return all(find(value, name) is not None for name in ("obs_space", "act_space", "step", "close"))
+
+
+def count_envs(env: Any) -> int | None:
+    """How many environments it is in one; None for one that is not stepped as several."""
+    return find(env, "num_envs")
 
 
 def check_spaces(env: Env) -> None:
@@ -84,4 +95,4 @@ def reset_action(env: Env) -> Act:
 
 def draw(env: Any) -> np.ndarray | None:
     """What an environment shows to people at the moment, if it can."""
-    return env.render() if callable(getattr(env, "render", None)) else None
+    return env.render() if callable(find(env, "render")) else None

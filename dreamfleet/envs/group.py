@@ -13,7 +13,7 @@ from dreamfleet.base import waits
 from dreamfleet.base.arrays import Batch
 from dreamfleet.base.keys import is_logged
 from dreamfleet.envs.adapt import as_env
-from dreamfleet.envs.contract import Env, can_hold, check_spaces, reset_action, take_step
+from dreamfleet.envs.contract import Env, can_hold, check_spaces, count_envs, reset_action, take_step
 from dreamfleet.envs.registry import takes
 from dreamfleet.errors import ConfigError, EnvError
 
@@ -160,7 +160,7 @@ class EnvGroup:
         members, start = [], 0
         while start < len(self._ids):
             env = self._build(self._ids[start])
-            count = getattr(env, "num_envs", None)
+            count = count_envs(env)
             if start + (count or 1) > len(self._ids):
                 reason = f"is not a multiple of the {count} environments that the task makes at once"
                 raise ConfigError("run.envs_per_worker", len(self._ids), reason, f"set it to {count}")

@@ -11,7 +11,7 @@ from dreamfleet.base.extras import check_installed
 from dreamfleet.base.hints import nearest
 from dreamfleet.base.loader import load_option
 from dreamfleet.envs.adapt import as_env, fit
-from dreamfleet.envs.contract import RENDER_MODE, Env
+from dreamfleet.envs.contract import RENDER_MODE, Env, count_envs
 from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
 from dreamfleet.errors import ConfigError, EnvError
 from dreamfleet.options.args import read_env_options
@@ -140,7 +140,7 @@ def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> En
     env = as_env(made, seed, options.size, options.info)
     env = fit(env, options.size) if env is made else env
     repeat, length = options.repeat, options.length
-    if (repeat > 1 or length) and getattr(env, "num_envs", None):
+    if (repeat > 1 or length) and count_envs(env):
         key, value = ("env.gym.repeat", repeat) if repeat > 1 else ("env.gym.length", length)
         raise ConfigError(key, value, "is not supported for vector environments", "apply it inside of them")
     env = ActionRepeat(env, repeat) if repeat > 1 else env

@@ -6,7 +6,7 @@ import logging
 import elements
 import numpy as np
 
-from dreamfleet.envs.contract import Act, Env, Obs, draw
+from dreamfleet.envs.contract import Act, Env, Obs, count_envs, draw
 from dreamfleet.envs.images import is_channel_first, resize
 
 log = logging.getLogger("dreamfleet.envs")
@@ -20,7 +20,7 @@ class Wrapper:
 
     @property
     def num_envs(self) -> int | None:
-        return getattr(self.env, "num_envs", None)
+        return count_envs(self.env)
 
     @property
     def obs_space(self) -> dict[str, elements.Space]:

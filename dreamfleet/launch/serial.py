@@ -76,7 +76,7 @@ class Leg:
             lifecycle.set_incarnation(number)
         _set_seed(derive_seed(options.seed, "serial", 0, lifecycle.incarnation()))
         self._workers = _make_workers(make.make_env_train, make.make_env_eval, act, options)
-        self._learner = Learner(agent, *clients, dataclasses.replace(options, prefetch=1), wait_s=0.0)
+        self._learner = Learner(agent, *clients, dataclasses.replace(options, prefetch=1))
         self._learner.restore()
         self._learner.observe(replay.counts())
         self._should_log, self._should_show = Every(options.log_every), Every(1.0)
@@ -89,10 +89,11 @@ class Leg:
     def run(self, on_turn: Callable[[], None]) -> bool:
         """Acts and learns; returns whether the run is over."""
         learner, limiter = self._learner, self._replay.limiter
-        batches = learner.batches()
+        learner.turn.acquire()
+        learner.start()
         while not learner.is_over() and learner.step < self._end:
             # Learning comes first, since a leg ends, as a run does, once its last steps were taken.
-            while limiter.may_sample(self._options.batch_size) and (batch := next(batches, None)):
+            while limiter.may_sample(self._options.batch_size) and (batch := learner.next_batch()):
                 learner.train(batch)
                 learner.run_periodic()
                 if self._options.train_ratio <= 0:  # no limit: both sides take turns
@@ -112,6 +113,8 @@ class Leg:
 
     def _finish(self) -> None:
         self._learner.finish()
+        self._replay.limiter.close()  # which threads of the agent may be waiting at
+        self._learner.wait_unread()
         for part in (*self._workers, self._logger, self._replay):
             part.close()
 

@@ -15,27 +15,34 @@ _REDUCERS: dict[str, Callable[[float, float], float]] = {
 }
 
 
+MOST_ROWS = 1_000_000  # of joined arrays
+
+
 class Aggregator:
     """Collects metrics between two results.
 
     Scalars are averaged, or reduced as the end of their key says (`/max`, `/min`, `/sum`, `/last`). Arrays and
-    whatever is not a number keep the last value.
+    whatever is not a number keep the last value. What is not added `by_key` is averaged whatever its key ends in, and
+    arrays are joined along their first axis.
     """
 
     def __init__(self):
         self._means: dict[str, list[float]] = {}  # key -> [sum, count]
+        self._arrays: dict[str, list[np.ndarray]] = {}  # to be joined
         self._values: dict[str, object] = {}
 
     def __len__(self) -> int:
-        return len(self._means) + len(self._values)
+        return len(self._means) + len(self._arrays) + len(self._values)
 
-    def add(self, metrics: Mapping[str, object], prefix: str = "") -> None:
+    def add(self, metrics: Mapping[str, object], prefix: str = "", by_key: bool = True) -> None:
         """Takes in one set of metrics, its keys put below `prefix`."""
         for name, value in metrics.items():
             key = f"{prefix}/{name}" if prefix else name
             number = _to_number(value)
-            suffix = key.rpartition("/")[2] if "/" in key else ""
-            if number is None or suffix == "last":
+            suffix = key.rpartition("/")[2] if by_key and "/" in key else ""
+            if number is None and not by_key and np.ndim(value) > 0:  # type: ignore[arg-type]
+                self._join(key, np.asarray(value))
+            elif number is None or suffix == "last":
                 self._values[key] = value
             elif suffix in _REDUCERS:
                 self._reduce(key, number, _REDUCERS[suffix])
@@ -47,11 +54,19 @@ class Aggregator:
     def result(self, reset: bool = True) -> dict:
         """The reduced value of every key added since the last reset."""
         means = {key: total / count for key, (total, count) in self._means.items()}
-        result = {**means, **self._values}
+        arrays = {key: np.concatenate(parts)[:MOST_ROWS] for key, parts in self._arrays.items()}
+        result = {**means, **arrays, **self._values}
         if reset:
-            self._means.clear()
-            self._values.clear()
+            for collected in (self._means, self._arrays, self._values):
+                collected.clear()
         return result
+
+    def _join(self, key: str, array: np.ndarray) -> None:
+        parts = self._arrays.setdefault(key, [array])
+        if parts[0].shape[1:] != array.shape[1:] or parts[0].dtype != array.dtype:
+            self._arrays[key] = [array]  # they cannot be joined: the last counts
+        elif parts[0] is not array and sum(map(len, parts)) < MOST_ROWS:
+            parts.append(array)
 
     def _reduce(self, key: str, number: float, reducer: Callable[[float, float], float]) -> None:
         before = self._values.get(key)

@@ -35,6 +35,11 @@ class RunOptions:
     train_ratio: float = option(32.0, "train ratio: trained steps per environment step; 0 removes the limit")
     envs: int = option(8, "training environments", at_least=0, can_change=True, short="envs")
     eval_envs: int = option(0, "evaluation environments", at_least=0, can_change=True, short="eval_envs")
+    eval_policy: Literal["eval", "train"] = option(
+        "eval",
+        "mode of the policy in evaluation environments; agents for danijar/dreamerv3 expect train",
+        can_change=True,
+    )
     envs_per_worker: int = option(1, "environments per worker process", at_least=1, can_change=True)
     agent_process: bool = option(
         True, "run the agent in a process of its own (which can be restarted) instead of a thread", can_change=True

@@ -80,7 +80,7 @@ class LoggerRole:
         with self._lock:
             if len(self._metrics) + len(metrics) > MOST_METRICS:
                 raise BadRequest(f"{len(metrics)} metrics are too many beside {len(self._metrics)} others")
-            self._metrics.add(metrics, prefix)
+            self._metrics.add(metrics, prefix, position.by_key)
             self._advance(position.step)
             if position.progress:
                 self._keeper.take(position.progress)

@@ -38,7 +38,7 @@ class StatsSender:
         self._prefix = prefix
         self._every_s = options.log_every
         self._next = time.monotonic() + self._every_s
-        self._usage = make_usage(options)
+        self._usage = make_usage(options, has_devices=prefix == "actor")
 
     def is_due(self) -> bool:
         return self._client is not None and time.monotonic() >= self._next
@@ -58,9 +58,13 @@ class StatsSender:
             self._client.close()
 
 
-def make_usage(options: RoleOptions) -> Callable[[], dict]:
-    """What tells how much of the machine this process uses, as `run.usage` asks for."""
+def make_usage(options: RoleOptions, has_devices: bool = False) -> Callable[[], dict]:
+    """What tells how much of the machine this process uses, as `run.usage` asks for.
+
+    nvidia-smi, which is slow and speaks for the whole machine, is asked only where the devices are: by the agent.
+    """
     wanted = dataclasses.asdict(options.usage)
+    wanted["nvsmi"] &= has_devices
     return elements.Usage(**wanted).stats if any(wanted.values()) else dict
 
 

@@ -164,6 +164,7 @@ class RunPosition(Message):
 
     step: Count = 0
     progress: RunProgress | None = None
+    by_key: Flag = True  # the end of a key says how values are reduced; else they are averaged, and arrays joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,3 +284,23 @@ def test_a_role_elsewhere_removes_what_a_kill_left_of_its_earlier_parts(tmp_path
     Checkpoints(tmp_path).add_part("step-000000000200-0003", "logger", {"episodes": 1}, is_elsewhere=True)
     left = sorted(path.name for path in (tmp_path / "ckpt").iterdir())
     assert left == [".draft-step-000000000100-0004", "step-000000000200-0003"], "nothing of a later one is touched"
+
+
+def test_a_link_leads_to_the_part_of_the_newest(tmp_path):
+    link = tmp_path / "ckpt" / "agent"
+    for step in (1, 2):
+        draft = Checkpoints(tmp_path, keep=1).draft(step)
+        draft.write("agent", {"step": step})
+        checkpoint = draft.commit({}, link="agent")
+        assert link.is_symlink() and link.resolve() == checkpoint.path / "agent.bin"
+        assert Checkpoints.load(link).read("agent") == {"step": step}
+    assert names(tmp_path) == ["agent", checkpoint.name]
+    assert Checkpoints(tmp_path).latest().name == Checkpoints.load(tmp_path).name == checkpoint.name
+
+
+def test_a_link_takes_the_place_of_nothing_else(tmp_path):
+    (tmp_path / "ckpt" / "agent").mkdir(parents=True)
+    draft = Checkpoints(tmp_path).draft(1)
+    draft.write("agent", {})
+    checkpoint = draft.commit({}, link="agent")
+    assert (tmp_path / "ckpt" / "agent").is_dir() and names(tmp_path) == ["agent", checkpoint.name]

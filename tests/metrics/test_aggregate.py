@@ -31,6 +31,24 @@ def test_arrays_text_and_others_keep_the_last():
     assert result["text"] == "2.0" and result["none"] is None
 
 
+def test_what_is_not_reduced_by_key_is_averaged_and_arrays_are_joined():
+    aggregator = Aggregator()
+    for value in (1.0, 2.0, 6.0):
+        numbers = dict.fromkeys(("a/max", "a/min", "a/sum", "a/last"), value)
+        aggregator.add({**numbers, "vector": np.full(2, value), "text": str(value)}, by_key=False)
+    assert len(aggregator) == 6
+    result = aggregator.result()
+    assert result.pop("vector").tolist() == [1, 1, 2, 2, 6, 6] and result.pop("text") == "6.0"
+    assert set(result.values()) == {3.0} and not aggregator.result()
+
+
+def test_of_arrays_that_cannot_be_joined_the_last_is_kept():
+    aggregator = Aggregator()
+    for array in (np.zeros((2, 3)), np.ones((2, 4)), np.full((1, 4), 2.0)):
+        aggregator.add({"image": array}, by_key=False)
+    assert aggregator.result()["image"].tolist() == [[1] * 4, [1] * 4, [2] * 4]
+
+
 def test_prefix():
     aggregator = Aggregator()
     aggregator.add({"loss": 1}, prefix="train")

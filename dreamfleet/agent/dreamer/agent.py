@@ -49,6 +49,8 @@ class Update(NamedTuple):
 class Dreamer:
     """The agent methods over compiled functions; `train` returns what the update before computed."""
 
+    reduces_by_key = True  # of metrics: `updates/last`, and of the open-loop predictions the last
+
     def __init__(
         self,
         obs_space: dict[str, elements.Space],

@@ -59,13 +59,15 @@ class DictCarries:
     """Calls `agent.policy` with the carries of the rows' environments, kept here by environment.
 
     A carry is a tree of tuples and dicts; its leaves are arrays with a leading batch dimension or lists with one entry
-    per environment, and are handed to the agent in the kind that `init_policy` returned.
+    per environment, and are handed to the agent in the kind that `init_policy` returned. It is called once, with the
+    size of the inference batch, which an agent may divide among its devices; every environment starts as its row 0.
     """
 
-    def __init__(self, agent: Agent, timeout_s: float, limit: int = MOST_ENVS):
+    def __init__(self, agent: Agent, timeout_s: float, limit: int = MOST_ENVS, batch_size: int = 1):
         self._agent = agent
         self.limit = limit
-        self._structure = agent.init_policy(1)
+        self._structure = agent.init_policy(batch_size)
+        self._initial = [leaf[0] for leaf in _leaves(self._structure)]
         self._carries: dict[int, list] = {}  # environment -> its entry of every leaf
         self._heard = LastHeard(timeout_s)
         self._lock = threading.Lock()
@@ -101,7 +103,8 @@ class DictCarries:
 
     def _find(self, env_id: int) -> list:
         entry = self._carries.get(env_id)
-        return _entries(self._agent.init_policy(1)) if entry is None else entry
+        # A copy of its own, since an agent may change what is in it.
+        return copy.deepcopy(self._initial) if entry is None else entry
 
     def drop_stale(self) -> list[int]:
         """Forgets environments that have been silent for longer than the timeout; returns them."""
@@ -181,11 +184,11 @@ class SlotCarries:
         self._free = [*range(before, self._num_slots)][::-1] + self._free
 
 
-def make_carries(agent: Any, timeout_s: float, num_slots: int) -> DictCarries | SlotCarries:
+def make_carries(agent: Any, timeout_s: float, num_slots: int, batch_size: int = 1) -> DictCarries | SlotCarries:
     """The slot form where the agent offers it, else the dict form."""
     if isinstance(agent, SlotAgent):
         return SlotCarries(agent, timeout_s, num_slots)
-    return DictCarries(agent, timeout_s, max(MOST_ENVS, num_slots))
+    return DictCarries(agent, timeout_s, max(MOST_ENVS, num_slots), batch_size)
 
 
 def _leaves(tree: Any) -> list:
@@ -204,10 +207,6 @@ def _rebuild(tree: Any, leaves: Any) -> Any:
         children = [_rebuild(child, leaves) for child in tree]
         return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
     return next(leaves)
-
-
-def _entries(carry: Any) -> list:
-    return [leaf[0] for leaf in _leaves(carry)]
 
 
 def _count_rows(leaf: Any) -> int:

@@ -115,7 +115,9 @@ class Actor:
                 "actor_batch=%d exceeds the number of environments; using %d", options.actor_batch, self.batch_size
             )
         num_envs = max(options.envs + options.eval_envs, self.batch_size)
-        self._carries = make_carries(agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs)
+        self._carries = make_carries(
+            agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs, self.batch_size
+        )
         self._outputs = OutputChecker(getattr(agent, "act_space", None))
         self._sender = TransitionSender(replay, logger, options, send_delay_s, tally)
         self._rate = Rate()
@@ -187,7 +189,7 @@ class Actor:
         is_eval = kept[0].is_eval
         self._live.mark_seen(env_ids, is_eval)
         inputs = pad(without_logs(obs), self.batch_size)
-        mode = "eval" if is_eval else "train"
+        mode = self._options.eval_policy if is_eval else "train"
         acts, outs = self._outputs.check(mode, *self._carries.policy(env_ids, inputs, mode), len(inputs["is_first"]))
         acts, outs = ({k: v[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
         answers = iter(split_answers(kept, acts, obs["is_last"]))

@@ -1,10 +1,12 @@
-"""Batches from a remote replay, requested ahead of time."""
+"""Batches from a remote replay, requested ahead of time, and the source of an agent's stream that is made of them."""
 
 import itertools
 import logging
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.base import waits
@@ -61,6 +63,50 @@ def remote_batches(
         if batch is None:
             return
         yield batch
+
+
+class BatchSource:
+    """What an agent's stream reads from: batches without end, for any thread.
+
+    An agent may read in threads of its own in which anything that is raised ends the process, StopIteration too. There
+    the source neither ends nor fails: once it is closed, or has failed, whoever asks waits for good. Only the thread
+    that trains, which made the source, is told in the usual way.
+    """
+
+    def __init__(self, batches: Iterator[Batch], on_failure: Callable[[BaseException], None]):
+        self._batches = batches
+        self._on_failure = on_failure  # hears what another thread must not
+        self._trainer = threading.get_ident()
+        self._reading = threading.Lock()
+
+    def __iter__(self) -> "BatchSource":
+        return self
+
+    def __next__(self) -> Batch:
+        if threading.get_ident() == self._trainer:
+            return next(self._batches)
+        try:
+            with self._reading:  # several threads may read, one at a time
+                return next(self._batches)
+        except StopIteration:
+            pass
+        except BaseException as error:
+            self._on_failure(error)
+        threading.Event().wait()  # such threads end with the process
+        raise AssertionError("unreachable")
+
+    def wait_unread(self) -> None:
+        """Returns when no other thread is reading; to be called when the batches have come to their end."""
+        with self._reading:
+            pass
+
+    # Streams that keep their place ask their source for its own; batches are drawn anew after a restart.
+
+    def save(self) -> None:
+        return None
+
+    def load(self, data: Any) -> None:
+        pass
 
 
 class BatchRequests:

@@ -4,19 +4,20 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from dreamfleet import lifecycle, rpc
-from dreamfleet.agent.contract import Agent, SeededAgent
+from dreamfleet.agent.contract import Agent, SeededAgent, reduces_by_key
 from dreamfleet.base import waits
 from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
-from dreamfleet.errors import CheckpointError, ConfigError, DeadlineExceeded, DreamfleetError
+from dreamfleet.errors import CheckpointError, Closed, ConfigError, DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate, Sections, write_progress
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import stored_counts
-from dreamfleet.roles.learner.batches import WAIT_S, remote_batches
+from dreamfleet.roles.learner.batches import BatchSource, remote_batches
 from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every, prefixed
 from dreamfleet.roles.progress import ProgressKeeper
@@ -27,6 +28,7 @@ from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller, connect, unless_f
 log = logging.getLogger("dreamfleet.learner")
 
 PROGRESS_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0  # at the end of the run: time passes, and a replay of others fills up, without a word
 PART_SHARE = 0.25  # of the time that a stop may take, for replay and logger to add their parts to the last checkpoint
 
 
@@ -46,45 +48,76 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
         learner.restore()
     with lifecycle.waiting(waits.ACTOR_START()):
         barrier.wait()
-    for batch in learner.batches():
-        learner.train(batch)
-        learner.run_periodic()
-        lifecycle.beat()
+    train_until_over(learner)
     if learner.is_complete():
         lifecycle.note_complete()
     lifecycle.request_stop()  # nothing is collected any more while the last checkpoint is written
     learner.finish()
     replay.close()
     logger.close()
+    learner.turn.release()  # a thread that was left behind and can end does so
+
+
+def train_until_over(learner: "Learner") -> None:
+    """Trains in a thread of its own, and returns when the run is over and no update is under way.
+
+    A stream that holds batches back in a thread of the agent's cannot be woken at the end of the run. The thread that
+    waits for such a batch is left behind: it is not its turn any more.
+    """
+
+    def train() -> None:
+        with learner.turn:
+            if not learner.is_over():
+                learner.start()
+            while not learner.is_over() and (batch := learner.next_batch()) is not None:
+                learner.train(batch)
+                learner.run_periodic()
+                lifecycle.beat()
+
+    def run() -> None:
+        try:
+            train()
+        except BaseException as error:
+            learner.fail(error)
+        is_done.set()
+        learner.look()
+
+    is_done = threading.Event()
+    lifecycle.spawn(run, name="training")
+    with lifecycle.on_stop(learner.look):
+        learner.wait_for(lambda: is_done.is_set() or learner.is_over())
+    learner.turn.acquire()
+    learner.raise_failure()
 
 
 class Learner:
-    """The training side of the agent, with its clocks, its counts and its place in the run."""
+    """The training side of the agent, with its clocks, its counts and its place in the run.
 
-    def __init__(
-        self,
-        agent: Agent,
-        replay: Caller,
-        logger: Caller,
-        options: RoleOptions,
-        wait_s: float = WAIT_S,
-        tally: Tally | None = None,
-    ):
+    Whoever trains, saves or finishes has the `turn`; it is given up while a batch is waited for.
+    """
+
+    def __init__(self, agent: Agent, replay: Caller, logger: Caller, options: RoleOptions, tally: Tally | None = None):
         self.updates = 0
+        self.turn = threading.Lock()
         self._counts = ReplayCounts()
         self._tally = tally or Tally(options)
         self._agent = agent
         self._replay = replay
         self._logger = logger
         self._options = options
-        self._wait_s = wait_s
         self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
         peers: dict[str, Caller] = {"replay": replay, "logger": logger}
         patience_s = PART_SHARE * options.stop_grace
         self._saver = CheckpointSaver(self._checkpoints, peers, patience_s, run_id=options.run_id)
-        self._carry = agent.init_train(options.batch_size)
-        self._report_streams: dict[str, Iterator[Batch]] = {}
+        self._carry: Any = None
+        self._sources: dict[str, BatchSource] = {}  # by mode
+        self._streams: dict[str, Iterator[Batch]] = {}
+        self._is_finished = False
+        self._failure: BaseException | None = None
+        self._looking = threading.Event()  # set when something has changed for who waits for the end
+        self._observing = threading.Lock()
         self._metrics = Aggregator()
+        self._by_key = reduces_by_key(agent)
         self._rate = Rate()
         self._sections = Sections()
         self._elapsed_before_s = 0.0  # in earlier lives of this run
@@ -121,6 +154,7 @@ class Learner:
         if isinstance(self._agent, SeededAgent):
             # What was drawn after the checkpoint is in the replay: drawing it again would explore nothing new.
             self._agent.seed_policy(lifecycle.incarnation())
+        self._carry = self._agent.init_train(self._options.batch_size)  # it may depend on what was loaded
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         try:
@@ -150,6 +184,14 @@ class Learner:
             raise ConfigError("run.from_checkpoint", path, f"{reason} ({what})", remedy) from error
         log.info("initialized from %s, parameters %s", checkpoint.path, regex)
 
+    def start(self) -> None:
+        """Has the agent make its streams, for the thread that calls this to train from."""
+        for mode in protocol.MODES:
+            batches = self._batches(mode)
+            self._sources[mode] = source = BatchSource(batches, on_failure=self.fail)
+            # The iterator is asked for once: a stream may start a thread for it.
+            self._streams[mode] = iter(self._agent.stream(source))
+
     def is_complete(self) -> bool:
         """Whether the run has reached its steps or its duration."""
         options = self._options
@@ -161,15 +203,25 @@ class Learner:
 
     def observe(self, counts: ReplayCounts) -> None:
         """Takes the replay's counts, and tells the logger where the run stands once a second."""
-        if counts.inserts >= self._counts.inserts:  # those of an answer that was overtaken are old
-            self._counts = counts
-        if self._should_send_progress():
-            self._send_metrics({})
-            self._write_progress()
+        with self._observing:  # the agent may read each of its streams in another thread
+            if counts.inserts >= self._counts.inserts:  # those of an answer that was overtaken are old
+                self._counts = counts
+            if self._should_send_progress():
+                self._send_metrics({})
+                self._write_progress()
+        if self.is_complete():
+            self.look()
 
-    def batches(self) -> Iterator[Batch]:
-        """Training batches, as the agent's own stream hands them on, until the run is over."""
-        return iter(self._agent.stream(self._source("train", self._options.prefetch, self.updates)))
+    def next_batch(self, mode: str = "train") -> Batch | None:
+        """The next batch of a mode, as the agent's own stream hands it on; None at the end of the run."""
+        self.turn.release()
+        try:
+            batch = next(self._streams[mode], None)
+        finally:
+            self.turn.acquire()
+        if self._is_finished:
+            raise Closed("the learner has finished")
+        return batch
 
     def train(self, batch: Batch) -> None:
         """One update of the agent, and the states it refreshed on their way back to replay."""
@@ -178,7 +230,7 @@ class Learner:
         self.updates += 1
         lifecycle.progress()
         self._rate.step(1)
-        self._metrics.add(metrics, "train")
+        self._metrics.add(metrics, "train", by_key=self._by_key)
         if "replay" in outs:
             future = self._replay.call(protocol.UPDATE, outs["replay"], repeat=True)
             future.add_done_callback(_warn_if_failed)
@@ -200,15 +252,14 @@ class Learner:
         for mode, items in (("report", self.counts.items), ("eval", self.counts.eval_items)):
             if items < self._options.batch_size:
                 continue
-            if mode not in self._report_streams:
-                self._report_streams[mode] = iter(self._agent.stream(self._source(mode, 1)))
-            carry = self._agent.init_report(self._options.batch_size)
-            for _ in range(self._options.report_batches):
-                batch = next(self._report_streams[mode], None)
-                if batch is None:
-                    return  # the run is over
+            carry, reports = self._agent.init_report(self._options.batch_size), []
+            for _ in range(self._options.consec_report * self._options.report_batches):
+                if (batch := self.next_batch(mode)) is None:
+                    return  # the run is over, and half a report is none
                 carry, metrics = self._agent.report(carry, batch)
-                self._metrics.add(metrics, mode)
+                reports.append(metrics)
+            for metrics in reports:
+                self._metrics.add(metrics, mode, by_key=self._by_key)
 
     def log(self) -> None:
         """Sends what the agent and the learner measured since the last time."""
@@ -228,10 +279,36 @@ class Learner:
         self._saver.save(self._agent.save, self._manifest(), self.counts)
 
     def finish(self) -> None:
-        """The last metrics and the last checkpoint of this life."""
+        """The last metrics and the last checkpoint of this life; batches come to their end."""
+        self._is_finished = True
         self.log()
         self._write_progress()
         self._saver.finish(self._agent.save, self._manifest(), self.counts)
+
+    def wait_unread(self) -> None:
+        """Returns, after the finish, when no thread of the agent is reading batches any more."""
+        for source in self._sources.values():
+            source.wait_unread()
+
+    def fail(self, error: BaseException) -> None:
+        """Makes what a thread died of what the learner fails with, unless all is over."""
+        if not self._is_finished:
+            self._failure = self._failure or error
+            self.look()
+
+    def raise_failure(self) -> None:
+        if self._failure:
+            raise self._failure
+
+    def look(self) -> None:
+        """Has whoever waits look at the state of the run again."""
+        self._looking.set()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Blocks until a condition holds, or the learner has failed; for one thread."""
+        while not condition() and not self._failure:
+            self._looking.wait(LOOK_EVERY_S)
+            self._looking.clear()
 
     def _manifest(self) -> dict:
         return {"updates": self.updates, "elapsed_s": self.elapsed_s}
@@ -249,15 +326,15 @@ class Learner:
             remedy = "let save() return a tree of arrays, numbers, str, bytes and None"
             raise ConfigError("agent", type(self._agent).__name__, f"cannot be saved ({error})", remedy) from None
 
-    def _source(self, mode: str, prefetch: int, updates: int | None = None) -> Iterator[Batch]:
+    def _batches(self, mode: str) -> Iterator[Batch]:
+        is_train = mode == "train"
         return remote_batches(
             self._replay,
             mode,
-            prefetch=prefetch,
+            prefetch=self._options.prefetch if is_train else 1,
             on_counts=self.observe,
-            is_over=self.is_over,
-            updates=updates,
-            wait_s=self._wait_s,
+            is_over=lambda: self._is_finished,
+            updates=self.updates if is_train else None,
         )
 
     def _progress(self) -> RunProgress:
@@ -269,7 +346,7 @@ class Learner:
                 write_progress(self._options.logdir, self._keeper.take_all(self._progress()))
 
     def _send_metrics(self, metrics: dict) -> None:
-        meta = RunPosition(self.step, self._progress()).to_meta()
+        meta = RunPosition(self.step, self._progress(), self._by_key).to_meta()
         try:
             future = self._logger.call(protocol.ADD, metrics, meta=meta, repeat=True, deadline_s=LOGGER_PATIENCE_S)
         except DeadlineExceeded as e:

@@ -105,7 +105,7 @@ class CheckpointSaver:
             # A plain portal program has no part: it keeps what it has itself.
             asked_for = {part for part, peer in self._peers.items() if not peer.is_plain}
             facts = {"counts": (counts or known).to_data(), "missing": sorted(asked_for - given.keys())}
-            checkpoint = draft.commit({**manifest, **facts, **given}, parts={"agent", *given})
+            checkpoint = draft.commit({**manifest, **facts, **given}, parts={"agent", *given}, link="agent")
         except BaseException:
             draft.abort()
             raise

@@ -100,6 +100,21 @@ def check_carry(carry, like, names, before):
         assert (carry == expected.reshape(-1, *[1] * (carry.ndim - 1))).all()
 
 
+@pytest.mark.parametrize("kind", ["array", "list", "tuple"])
+def test_the_first_carry_is_asked_for_once_with_the_size_of_the_batch(kind):
+    sizes = []
+
+    class Divided(SummingAgent):
+        def init_policy(self, batch_size):
+            sizes.append(batch_size)
+            return super().init_policy(batch_size)
+
+    carries = DictCarries(Divided(kind), NEVER_S, batch_size=2)
+    for names in ([1, 2], [3, 4], [2, 1]):
+        carries.policy(names, make_obs(names), "train")
+    assert sizes == [2]
+
+
 def test_modes_reach_the_agent():
     agent = SummingAgent("array")
     carries = DictCarries(agent, NEVER_S)

@@ -1,12 +1,14 @@
 """Batches for the learner: references are turned into rows, and what is gone is asked for again."""
 
 import dataclasses
+import queue
+import threading
 
 import numpy as np
 import pytest
 
 from dreamfleet.replay import Store
-from dreamfleet.roles.learner.batches import MOST_MISSES, Resolver, remote_batches
+from dreamfleet.roles.learner.batches import MOST_MISSES, BatchSource, Resolver, remote_batches
 from dreamfleet.roles.protocol import SampleRequest, SegmentPlaces
 from tests.roles.replays import LENGTH, NEAR, send
 
@@ -89,3 +91,38 @@ def test_after_a_missing_chunk_its_sequels_are_left_out():
     assert resolver.resolve(chunk(2), None) is None
     assert resolver.resolve(chunk(0), None) is not None
     assert resolver.resolve(chunk(1), None) is not None
+
+
+def raise_once():
+    yield {"n": 1}
+    raise KeyError("a key of mine")
+
+
+@pytest.mark.parametrize(("batches", "error"), [(lambda: iter([{"n": 1}]), StopIteration), (raise_once, KeyError)])
+def test_a_source_ends_and_fails_in_the_thread_that_trains_only(batches, error):
+    failures, received = queue.Queue(), queue.Queue()
+    source = BatchSource(batches(), on_failure=failures.put)
+    assert iter(source) is source and next(source) == {"n": 1}
+    with pytest.raises(error):
+        next(source)
+
+    def read():
+        try:
+            while True:
+                received.put(next(source))
+        except BaseException as failure:
+            received.put(failure)
+
+    source = BatchSource(batches(), on_failure=failures.put)
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert received.get() == {"n": 1}
+    if error is KeyError:
+        assert isinstance(failures.get(), KeyError)
+    source.wait_unread()
+    assert received.empty() and failures.empty() and reader.is_alive()
+
+
+def test_a_source_can_be_saved():
+    source = BatchSource(iter(()), on_failure=pytest.fail)
+    source.load(source.save())
