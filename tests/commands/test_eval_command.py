@@ -39,12 +39,12 @@ def test_a_run_with_a_known_score(random_run, capsys):
     assert "dummy_vector | 5 episodes | step 100 (step-000000000100-0001)" in out
     for name in ("mean", "median", "IQM"):
         assert f"{name:<8}     10.00   [10.00, 10.00]\n" in out
-    assert "min 10.00, max 10.00, std 0.00, mean episode length 11.0" in out
+    assert "min 10.00, max 10.00, std 0.00, mean episode length 10.0" in out
 
 
 def test_json_has_everything(random_run, evaluate):
     result = evaluate(random_run, "--episodes", "3", "--envs", "2")
-    assert result["scores"] == [10.0] * 3 and result["lengths"] == [11] * 3
+    assert result["scores"] == [10.0] * 3 and result["lengths"] == [10] * 3
     assert result["mean"] == {"value": 10.0, "low": 10.0, "high": 10.0} and result["iqm"] == result["median"]
     assert (result["step"], result["task"], result["logdir"]) == (100, "dummy_vector", str(random_run))
 
