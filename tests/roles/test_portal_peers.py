@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import elements
@@ -59,6 +60,10 @@ class Peers:
     def check_alive(self) -> None:
         for path, program in self._programs.items():
             assert program.poll() is None, path.read_text()
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Waits for a condition, as long as all of them live."""
+        eventually(lambda: self.check_alive() or condition(), what)
 
 
 @pytest.fixture
@@ -159,10 +164,9 @@ def test_an_agent_of_others_with_environments_replay_and_logger_of_ours(tmp_path
         thread = threading.Thread(target=supervisor.run)
         thread.start()
         try:
-            eventually(lambda step=before + STEPS: read_inserts(tmp_path) >= step, "steps")
-            eventually(lambda step=before: has_newer_checkpoint(tmp_path, step), "a checkpoint that nobody asked for")
-            eventually(lambda step=shown: shown_step(tmp_path) > step, "the step to go on from where it was")
-            peers.check_alive()
+            peers.wait(lambda step=before + STEPS: read_inserts(tmp_path) >= step, "steps")
+            peers.wait(lambda step=before: has_newer_checkpoint(tmp_path, step), "a checkpoint that nobody asked for")
+            peers.wait(lambda step=shown: shown_step(tmp_path) > step, "the step to go on from where it was")
         finally:
             supervisor.request_stop("the life is over")
             thread.join(DEADLINE_S)
