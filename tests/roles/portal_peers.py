@@ -120,10 +120,11 @@ def run_logger(logger_addr):
                 scores.append(totals[envid])
 
     def facts():
-        whole = {"steps": steps["train"], "episodes": len(scores), "scores": sorted(set(scores))}
-        return {**whole, "filmed": sorted(filmed), **{k: " ".join(sorted(v)) for k, v in named.items()}}
+        numbers = {"steps": steps["train"], "episodes": len(scores), "scores": sorted(set(scores))}
+        named = {k: " ".join(sorted(map(str, v))) or "none" for k, v in sets.items()}  # the library takes no empty text
+        return {**numbers, **named}
 
-    named = {"metrics": metrics, "keys": keys}
+    sets = {"metrics": metrics, "keys": keys, "filmed": filmed, "heard": lengths}
     server = portal.Server(logger_addr, "Logger")
     server.bind("add", lambda values: metrics.update(values))
     server.bind("tran", tran)
