@@ -38,8 +38,8 @@ class GuestRun:
             report_batches=2,
             consec_report=2,
             eval_policy="train",
-            log_every=0.3,
-            report_every=0.3,
+            log_every=1.0,  # long enough for several updates, however busy the machine is
+            report_every=0.05,  # short enough for one in every life
             max_restarts=1,
         )
         command = [sys.executable, SCRIPT, self._mode, self.logdir, json.dumps(dict(options.flat))]
@@ -81,6 +81,11 @@ class GuestRun:
     def output(self) -> str:
         logs = [self.logdir / "output.txt", *self.logdir.glob("logs/*.log")]
         return "\n".join(f"{path.name}:\n{path.read_text()[-3000:]}" for path in logs)
+
+    def lives(self) -> int:
+        """Of the agent's process; in a serial run there is none."""
+        path = self.logdir / "logs" / "agent.log"
+        return path.read_text().count(" agent incarnation ") if path.exists() else 0
 
     def close(self) -> None:
         if self._process and self._process.poll() is None:
@@ -147,6 +152,7 @@ def test_guests_train_report_evaluate_save_die_and_resume(guest_run, signum):
     before = read_inserts(run.logdir)
     run.start(steps=before + 300)
     last = check_end(run, before + 300)
+    assert run.lives() in (0, 3), "it died only when it was killed"
     assert last.manifest["updates"] > second.manifest["updates"], "it was resumed"
     check_metrics(read_jsonl(run.logdir / "guest_metrics.jsonl"))
 
@@ -169,3 +175,4 @@ def check_metrics(lines: list[dict]) -> None:
 def test_a_run_of_guests_ends_before_there_is_a_first_batch(guest_run):
     guest_run.start(steps=10)
     assert check_end(guest_run, 10).manifest["updates"] == 0
+    assert guest_run.lives() in (0, 1)
