@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "train an agent or resume a run",
     "role": "join a run from another machine",
     "replay": "inspect a replay buffer, export or import episodes",
+    "import-reference": "take over a run of danijar/dreamerv3",
     "check-env": "test an environment with random actions",
     "eval": "evaluate a checkpoint",
     "record": "record videos of episodes and open-loop predictions",

@@ -74,7 +74,7 @@ def refusal(capsys, launched):
 def test_help_lists_the_commands(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"{name} " in text and summary in text for name, summary in COMMANDS.items())
+    assert all(re.search(rf"^ +{name}\s+{summary}$", text, re.MULTILINE) for name, summary in COMMANDS.items())
     assert "example" in text
 
 

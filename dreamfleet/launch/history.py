@@ -7,6 +7,7 @@ from dreamfleet.base.logdir import COUNTS
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.errors import CheckpointError
 from dreamfleet.metrics.progress import read_progress
+from dreamfleet.migration.logdirs import refuse_reference
 from dreamfleet.options import Options, check_resume
 from dreamfleet.roles.replay.counts import CountsFile
 
@@ -23,6 +24,7 @@ def check_start(options: Options) -> bool:
 
     A run that never got as far as a step, such as one that failed to start, does not bind the next one.
     """
+    refuse_reference(options.logdir)
     return has_steps(options.logdir) and check_resume(options)
 
 

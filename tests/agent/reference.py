@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 
 import elements
@@ -13,6 +12,7 @@ import numpy as np
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.names import named_leaves, replace_leaves
 from dreamfleet.agent.dreamer.tuning import Tuning
+from dreamfleet.migration.weights import translate_weights
 from dreamfleet.options import load_options
 from tests.agent.batches import QUICK
 
@@ -21,64 +21,6 @@ PATH = Path(os.environ.get("DREAMFLEET_REFERENCE") or Path(__file__).parents[1] 
 TOLERANCE = 1e-4
 # What the recording was made from, and what its formulas were given.
 INPUTS = r"(obs|prevact|carry|param|ac/feat|ac/act|opt/param0|opt/grad\d+)/.*|fn/symlog/x|fn/twohot\d+/(logits|target)"
-
-# From our parameter names to those of the recording.
-RENAME = (
-    (r"encoder/vectors/layers/(\d)/linear/", r"enc/mlp\1/"),
-    (r"encoder/vectors/layers/(\d)/norm/", r"enc/mlp\1norm/"),
-    (r"encoder/images/(\d)/conv/", r"enc/cnn\1/"),
-    (r"encoder/images/(\d)/norm/", r"enc/cnn\1norm/"),
-    (r"rssm/deter_in/linear/", r"dyn/dynin0/"),
-    (r"rssm/stoch_in/linear/", r"dyn/dynin1/"),
-    (r"rssm/action_in/linear/", r"dyn/dynin2/"),
-    (r"rssm/deter_in/norm/", r"dyn/dynin0norm/"),
-    (r"rssm/stoch_in/norm/", r"dyn/dynin1norm/"),
-    (r"rssm/action_in/norm/", r"dyn/dynin2norm/"),
-    (r"rssm/hidden/(\d)/", r"dyn/dynhid\1/"),
-    (r"rssm/hidden_norms/(\d)/", r"dyn/dynhid\1norm/"),
-    (r"rssm/gates/", r"dyn/dyngru/"),
-    (r"rssm/posterior/(\d)/linear/", r"dyn/obs\1/"),
-    (r"rssm/posterior/(\d)/norm/", r"dyn/obs\1norm/"),
-    (r"rssm/posterior_logits/", r"dyn/obslogit/"),
-    (r"rssm/prior/(\d)/linear/", r"dyn/prior\1/"),
-    (r"rssm/prior/(\d)/norm/", r"dyn/prior\1norm/"),
-    (r"rssm/prior_logits/", r"dyn/priorlogit/"),
-    (r"decoder/vectors/layers/(\d)/", r"dec/mlp/layers/\1/"),
-    (r"decoder/outputs/(\w+)/out/", r"dec/vec/\1/logits/"),
-    (r"decoder/outputs/(\w+)/(kernel|bias)", r"dec/vec/\1/pred/\2"),
-    (r"decoder/images/from_deter/", r"dec/sp0/"),
-    (r"decoder/images/from_stoch/linear/", r"dec/sp1/"),
-    (r"decoder/images/from_stoch/norm/", r"dec/sp1norm/"),
-    (r"decoder/images/stoch_out/", r"dec/sp2/"),
-    (r"decoder/images/norm/", r"dec/spnorm/"),
-    (r"decoder/images/layers/0/conv/", r"dec/conv2/"),
-    (r"decoder/images/layers/1/conv/", r"dec/conv1/"),
-    (r"decoder/images/layers/2/conv/", r"dec/conv0/"),
-    (r"decoder/images/layers/0/norm/", r"dec/conv2norm/"),
-    (r"decoder/images/layers/1/norm/", r"dec/conv1norm/"),
-    (r"decoder/images/layers/2/norm/", r"dec/conv0norm/"),
-    (r"decoder/images/out/", r"dec/imgout/"),
-    (r"^reward/out/", r"rew/head/logits/"),
-    (r"^cont/out/", r"con/head/logit/"),
-    (r"^(slow_critic)/out/", r"slowval/head/logits/"),
-    (r"^critic/out/", r"val/head/logits/"),
-    (r"^actor/outputs/(\w+)/out/", r"pol/head/\1/logits/"),
-    (r"^actor/outputs/(\w+)/mean/", r"pol/head/\1/mean/"),
-    (r"^actor/outputs/(\w+)/std/", r"pol/head/\1/stddev/"),
-    (r"^reward/mlp", "rew/mlp"),
-    (r"^cont/mlp", "con/mlp"),
-    (r"^slow_critic/mlp", "slowval/mlp"),
-    (r"^critic/mlp", "val/mlp"),
-    (r"^actor/mlp", "pol/mlp"),
-    (r"mlp/layers/(\d)/linear/", r"mlp/linear\1/"),
-    (r"mlp/layers/(\d)/norm/", r"mlp/norm\1/"),
-)
-
-
-def rename(name: str) -> str:
-    for pattern, replacement in RENAME:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 class Reference:
@@ -96,8 +38,8 @@ class Reference:
         self.act_space = {key: self._space(f"prevact/{key}", 2) for key in self.under("prevact/")}
         spaces = self.obs_space, self.act_space
         model = jax.eval_shape(lambda: Model(jax.random.key(0), *spaces, self.config, tuning=tuning))
-        self.model = self._load(model, "")
-        self.slow_critic = self._load(self.model.critic, "slow_critic/")
+        self.model = self._load(model, "model")
+        self.slow_critic = self._load(self.model.critic, "learning", "slow_critic/")
 
     def __getitem__(self, key: str) -> jax.Array:
         return jnp.asarray(self.arrays[key])
@@ -123,10 +65,9 @@ class Reference:
             return elements.Space(np.int32, (), 0, classes)
         return elements.Space(array.dtype, array.shape[batch:])
 
-    def _load(self, module, prefix: str):
-        values = {}
-        for name, leaf in named_leaves(module, prefix).items():
-            key = f"param/{rename(name)}"
-            assert self.arrays[key].shape == leaf.shape, (name, key)
-            values[name] = self[key]
+    def _load(self, module, part: str, prefix: str = ""):
+        imported, _ = translate_weights(self.under("param/"))
+        leaves = named_leaves(module, prefix)
+        values = {name: jnp.asarray(imported[f"{part}/{name}"]) for name in leaves}
+        assert all(values[name].shape == leaf.shape for name, leaf in leaves.items())
         return replace_leaves(module, values, prefix)
