@@ -116,7 +116,7 @@ def test_every_option_that_we_name_is_one_of_ours():
 def test_every_option_that_is_taken_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "migration.md").read_text()
     section = page.partition("## Options")[2].partition("\n## ")[0]
-    pairs = {theirs: ours for theirs, ours in re.findall(r"^\| `([\w.]+)` \| `([\w.]+)`", section, re.MULTILINE)}
+    pairs = dict(re.findall(r"^\| `([\w.]+)` \| `([\w.]+)`", section, re.MULTILINE))
     same = re.findall(r"`([\w.]+)`", section.partition("|")[0])
     assert pairs | dict(zip(same, same, strict=True)) == {theirs: ours for theirs, (ours, _) in OURS.items()}
 
