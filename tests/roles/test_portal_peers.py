@@ -107,15 +107,14 @@ def test_our_agent_with_environments_replay_and_logger_of_others(tmp_path, peers
         peers.check_alive()  # also the environments, whose policy server is gone
         checkpoint = Checkpoints(tmp_path / "run").latest()
         assert checkpoint and checkpoint.parts == ["agent"] and checkpoint.missing == []
-        assert steps <= checkpoint.manifest["counts"]["inserts"] < steps + MORE and checkpoint.step >= steps
+        assert checkpoint.manifest["counts"]["inserts"] == checkpoint.step == steps, "the actor's batches have one row"
         assert checkpoint.manifest["updates"] > updates, "it goes on where it was"
         updates = checkpoint.manifest["updates"]
         progress = read_progress(tmp_path / "run")
         assert progress and progress.step >= steps
     stored, logged = (ask_facts(addresses[f"{role}_addr"]) for role in ("replay", "logger"))
-    assert stored["rows"] >= 2 * STEPS and stored["eval_rows"] > 0
-    counted = read_inserts(tmp_path / "run")
-    assert counted <= stored["rows"] < counted + MORE, "what was acknowledged is what was counted"
+    assert stored["rows"] == read_inserts(tmp_path / "run") == 2 * STEPS, "what was acknowledged is what was counted"
+    assert stored["eval_rows"] > 0
     assert "_meta" not in stored["keys"] + logged["keys"] and "update echo" in stored["keys"]
     assert stored["report"] > 0 and stored["eval"] > 0, "there were reports"
     assert {"train/updates", "report/reported", "eval/reported"} <= set(logged["metrics"].split())
