@@ -124,8 +124,9 @@ class LoggerRole:
         self._advance(checkpoint.step)
 
     def resume(self) -> None:
-        """Continues at the step last shown: a parallel run keeps the steps that came after its last checkpoint."""
+        """Continues at what was shown last: a parallel run keeps the steps that came after its last checkpoint."""
         if shown := read_progress(self._options.logdir):
+            self._progress.episodes = max(shown.episodes, self._progress.episodes)
             self._advance(shown.step)
 
     def write(self) -> None:

@@ -4,6 +4,7 @@ import elements
 import numpy as np
 
 from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.metrics.progress import read_progress
 from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.protocol import LogPosition
@@ -45,3 +46,6 @@ def test_rows_of_others_count_on_from_the_step_of_the_last_life(tmp_path):
     end_episode(again, LogPosition(None))
     logger.write()
     assert steps and max(steps) == 249
+    again.write_progress()
+    progress = read_progress(tmp_path)
+    assert progress and (progress.step, progress.episodes) == (249, 2), "nobody asks for a checkpoint with its episodes"
