@@ -109,6 +109,10 @@ def test_every_choice_that_used_to_fail_late_is_refused():
         ),
         ({"run.mode": "serial", "run.remote_envs": True}, "run.remote_envs=True cannot work with run.mode='serial'"),
         (
+            {"run.portal_plain_handshake": True},
+            "run.portal_plain_handshake=True concerns the portal library, but run.transport is auto; set it to False",
+        ),
+        (
             {"run.mode": "serial", "run.remote_replay": True, "run.replay_addr": "far:1"},
             "run.remote_replay=True cannot work with run.mode='serial'",
         ),
