@@ -24,8 +24,10 @@ def check_start(options: Options) -> bool:
 
     A run that never got as far as a step, such as one that failed to start, does not bind the next one.
     """
-    refuse_reference(options.logdir)
-    return has_steps(options.logdir) and check_resume(options)
+    if has_steps(options.logdir):
+        return check_resume(options)
+    refuse_reference(options.logdir)  # not in a run of ours, whose replay may be theirs
+    return False
 
 
 def has_steps(logdir: str | Path) -> bool:

@@ -12,6 +12,8 @@ from ruamel.yaml import YAML
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.cli import main
+from dreamfleet.errors import ConfigError
+from dreamfleet.launch.history import check_start
 from dreamfleet.migration.chunks import find_chains
 from dreamfleet.migration.settings import OURS, translate_options
 from dreamfleet.migration.weights import read_weights, translate_weights
@@ -183,3 +185,16 @@ def test_a_run_in_their_directory_is_refused(theirs, tmp_path, part, capsys):
     assert main(["train", "--task", "dummy_vector", "--logdir", str(directory)]) == 2
     assert f"dreamfleet import-reference {directory} NEW_LOGDIR" in capsys.readouterr().err
     assert not (directory / "config.yaml").exists(), "and nothing was written there"
+
+
+def test_a_run_of_ours_with_their_replay_is_not_taken_for_theirs(theirs, tmp_path):
+    directory = tmp_path / "ours"
+    directory.mkdir()
+    (theirs / "replay").rename(directory / "replay")
+    options = load_options({"task": "dummy_vector", "logdir": str(directory)})
+    with pytest.raises(ConfigError, match="import-reference"):
+        check_start(options)
+    draft = Checkpoints(directory).draft(5)
+    draft.write("agent", {})
+    draft.commit({}, link="agent")
+    check_start(options)
