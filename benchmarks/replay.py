@@ -26,7 +26,7 @@ from dreamfleet.launch.combined import KEEP_MEMORY, ONE_THREAD
 from dreamfleet.options import read_args
 from dreamfleet.options.replay import SamplingOptions
 from dreamfleet.replay import Store, consecutive_batches
-from dreamfleet.roles.learner.batches import remote_batches
+from dreamfleet.roles.learner.batches import parallel_stream
 from dreamfleet.roles.replay.role import ReplayRole
 
 BATCH, LENGTH, ENVS = 16, 65, 8
@@ -251,7 +251,7 @@ def measure_server(directory: Path, kind: str) -> float:
         assert process.stdout and process.stdout.readline() == "ready\n"
         client = rpc.make_client(addr, "learner", peer="replay")
         caller: Any = client if kind == "references" else WithoutReader(client)
-        batches = remote_batches(caller, "train", prefetch=2, on_counts=lambda _: None, is_over=lambda: False)
+        batches = parallel_stream(caller, "train")
         best_rate(lambda: next(batches), 50, 1)
         rate = best_rate(lambda: next(batches), 50)
         client.close()

@@ -4,6 +4,7 @@ from dreamfleet.launch.combined import combined, parallel_envs
 from dreamfleet.roles.actor.role import parallel_actor
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import parallel_env
+from dreamfleet.roles.learner.batches import parallel_stream
 from dreamfleet.roles.learner.role import parallel_learner
 from dreamfleet.roles.logger import parallel_logger
 from dreamfleet.roles.replay.role import parallel_replay
@@ -17,4 +18,5 @@ __all__ = [
     "parallel_learner",
     "parallel_logger",
     "parallel_replay",
+    "parallel_stream",
 ]

@@ -15,8 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-import cloudpickle
-
+from dreamfleet.base import pickles
 from dreamfleet.errors import DreamfleetError, RunFailed
 from dreamfleet.launch.outcome import STOPPED, Outcome
 from dreamfleet.launch.supervise.lifeline import MAX_PACKET, MAX_TEXT, make_pair, receive_order, send_order
@@ -43,7 +42,7 @@ class BackgroundRun:
         order = {"script": self.owner, "path": sys.path, "cwd": str(Path.cwd()), "stop_s": stop_s}
         try:
             with child_end:
-                send_order(self._end, order, cloudpickle.dumps((call, args)))
+                send_order(self._end, order, pickles.dumps((call, args)))
                 self._popen = self._start(child_end.fileno())
         except BaseException:
             self._end.close()

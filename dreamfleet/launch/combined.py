@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from dreamfleet import lifecycle, rpc
+from dreamfleet.base import pickles
 from dreamfleet.launch.digest import LogDigest
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss
@@ -219,4 +218,4 @@ def _spec(options: RoleOptions, name: str, target: Callable, *call: Any, **how: 
 
 
 def _pickled(factory: bytes | Callable) -> bytes:
-    return factory if isinstance(factory, bytes) else cloudpickle.dumps(factory)
+    return factory if isinstance(factory, bytes) else pickles.dumps(factory)

@@ -11,7 +11,7 @@ from pathlib import Path
 import cloudpickle
 
 from dreamfleet import lifecycle
-from dreamfleet.base import waits
+from dreamfleet.base import pickles, waits
 from dreamfleet.base.tracebacks import own_frames, summarize
 from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.checker import check_quickly
@@ -50,7 +50,7 @@ def check_joined(options: Options, directory: Path) -> str:
 
 def _check_apart(options: Options, task: Callable | None, directory: Path, steps: int, has_replay: bool) -> str:
     """Runs the check in a process of its own; one that dies or hangs with the environment refuses it too."""
-    call = (options, cloudpickle.dumps(task), steps, has_replay)
+    call = (options, pickles.dumps(task), steps, has_replay)
     never = RestartPolicy(restart=False)
     spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=options.seed)
     supervisor = Supervisor([spec], directory, stop_grace_s=STOP_GRACE_S, on_log=_show, counts_lives=False)

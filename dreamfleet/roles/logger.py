@@ -66,6 +66,7 @@ class LoggerRole:
         self._progress = self._keeper.progress
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
         self._counted: dict[str, int] = {}  # episodes, at the last write
+        self._unwritten: set[tuple[str, int]] = set()  # kinds and steps of episodes since then
         self._can_write = True
         self._lock = threading.Lock()
 
@@ -137,6 +138,7 @@ class LoggerRole:
             for part in _parts({**self._metrics.result(), **counts}, ADD_METRICS):
                 self._logger.add(part)
             self._logger.write()
+            self._unwritten.clear()
             lifecycle.progress()
 
     def write_progress(self) -> None:
@@ -187,7 +189,14 @@ class LoggerRole:
         metrics = {"score": episode.score, "length": episode.length, **episode.stats}
         if episode.video is not None:
             metrics["video"] = episode.video
-        self._logger.add(metrics, prefix="eval_episode" if episode.is_eval else "episode")
+        kind = "eval_episode" if episode.is_eval else "episode"
+        if (kind, self._progress.step) in self._unwritten:
+            # Outputs may keep one value per key and step: the one before is written first.
+            with self._surviving():
+                self._logger.write()
+            self._unwritten.clear()
+        self._unwritten.add((kind, self._progress.step))
+        self._logger.add(metrics, prefix=kind)
 
 
 def _read_metrics(metrics: Any) -> dict[str, Any]:

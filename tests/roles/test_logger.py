@@ -1,5 +1,7 @@
 """What the logger keeps to when it, or the whole run, starts again."""
 
+import json
+
 import elements
 import numpy as np
 
@@ -49,3 +51,17 @@ def test_rows_of_others_count_on_from_the_step_of_the_last_life(tmp_path):
     again.write_progress()
     progress = read_progress(tmp_path)
     assert progress and (progress.step, progress.episodes) == (249, 2), "nobody asks for a checkpoint with its episodes"
+
+
+def test_an_output_with_one_value_per_step_gets_every_episode(tmp_path):
+    outputs = [elements.logger.JSONLOutput(tmp_path, "scores.jsonl", "episode/score", parallel=False)]
+    logger = elements.Logger(elements.Counter(), outputs)
+    role = LoggerRole(logger, read_args(elements.Config(logdir=str(tmp_path))))
+    flags = {"is_first": [True] * 4, "is_last": [True] * 4, "is_eval": [False, False, True, True]}
+    rows = {"envid": np.arange(4), "reward": np.arange(4.0), **{k: np.array(v) for k, v in flags.items()}}
+    for step in (2, 4):
+        role.tran(dict(rows), LogPosition(step).to_meta())
+    role.close()
+    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    for key, scores in (("episode/score", [0, 1]), ("eval_episode/score", [2, 3])):
+        assert [(line["step"], line[key]) for line in lines if key in line] == [(s, v) for s in (2, 4) for v in scores]

@@ -1,8 +1,17 @@
 """The documented usage, as it is documented."""
 
+import contextlib
 import functools
 import inspect
-import threading
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import cloudpickle
 import portal
@@ -12,13 +21,16 @@ import embodied
 from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import ConfigError
-from dreamfleet.launch.combined import env_specs, logger_spec, replay_spec, resolved_addresses
-from dreamfleet.launch.supervise.supervisor import Supervisor
+from dreamfleet.launch.combined import resolved_addresses
 from dreamfleet.options import read_args
+from dreamfleet.parallel import parallel_stream
 from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
 from tests.fleet import DEADLINE_S, make_args, make_factories, read_inserts
 
 pytestmark = pytest.mark.distributed
+
+SCRIPT = Path(__file__).with_name("seed_usage.py")
+ROOT = SCRIPT.parents[2]
 
 
 def parameters(function) -> list[str]:
@@ -49,32 +61,34 @@ def test_combined_takes_pickled_factories(tmp_path):
     assert read_inserts(tmp_path) >= 300
 
 
-@pytest.mark.parametrize("transport", ["auto", "portal"])
-def test_actor_and_learner_in_threads(tmp_path, transport):
-    steps = 800 if transport == "auto" else 150
-    args = read_args(make_args(tmp_path, steps=steps, transport=transport))
-    make = make_factories(args)
-    with resolved_addresses(args) as args:
-        envs = env_specs(make.make_env_train, make.make_env_eval, args)
-        others = [logger_spec(make, args), replay_spec(make, args), *envs]
-        supervisor = Supervisor(others, tmp_path)
-        background = threading.Thread(target=supervisor.run)
-        background.start()
-        try:
-            agent = make.make_agent()
-            barrier = threading.Barrier(2)
-            workers = [
-                portal.Thread(parallel_actor, agent, barrier, args),
-                portal.Thread(parallel_learner, agent, barrier, args),
-            ]
-            portal.run(workers)
-            assert agent.trained > 10
-        finally:
-            supervisor.request_stop("the test is over")
-            background.join(DEADLINE_S)
-            lifecycle.reset()
-    checkpoint = Checkpoints(tmp_path).latest()
-    assert checkpoint and checkpoint.step >= steps
+@pytest.mark.parametrize(("example", "transport"), [("launcher", "auto"), ("threads", "auto"), ("threads", "portal")])
+def test_a_script_as_documented(tmp_path, example, transport):
+    """With parts of a user's own, and nothing but documented arguments."""
+    args = make_args(tmp_path / "run", steps=300, transport=transport, actor_batch=2, report_length=8)
+    with tempfile.TemporaryDirectory() as short:  # names of sockets have a limit
+        if example == "threads":  # each process has to know where the others are
+            roles = ("actor", "replay", "logger")
+            addrs = {f"{role}_addr": f"ipc:{short}/{role}" for role in roles}
+            if transport != "auto":
+                addrs = {key: f"localhost:{portal.free_port()}" for key in addrs}
+            args = args.update(addrs)
+        command = [sys.executable, SCRIPT, example, json.dumps(dict(args.flat))]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, env=environ, stdout=PIPE, stderr=STDOUT, text=True, process_group=0) as script:
+            try:
+                output, _ = script.communicate(timeout=DEADLINE_S)
+                assert script.returncode == 0, output
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(script.pid, signal.SIGKILL)
+    assert example == "launcher" or int(re.search(r"^trained (\d+)$", output, re.MULTILINE)[1]) > 10
+    checkpoint = Checkpoints(tmp_path / "run").latest()
+    assert checkpoint and checkpoint.step >= 300 and not checkpoint.missing
+
+
+def test_a_stream_of_batches_by_its_name():
+    assert embodied.run.parallel.parallel_stream is parallel_stream
+    assert parameters(parallel_stream)[:3] == ["replay", "mode", "prefetch"]
 
 
 def test_failed_restore_does_not_leave_the_actor_waiting(tmp_path):

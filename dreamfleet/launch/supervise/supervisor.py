@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import cloudpickle
-
+from dreamfleet.base import pickles
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch.outcome import COMPLETE, FAILED, STOPPED, Outcome, stop_signals
 from dreamfleet.launch.supervise.fleet import Fleet
@@ -149,7 +148,7 @@ def _pickle(spec: RoleSpec) -> bytes:
     if spec.in_thread:
         return b""
     try:
-        return cloudpickle.dumps((spec.target, spec.args, spec.kwargs))
+        return pickles.dumps((spec.target, spec.args, spec.kwargs))
     except Exception as error:
         reason = f"cannot be sent to its process ({type(error).__name__}: {error})"
         remedy = "create what cannot be pickled inside the function instead of using it from outside"

@@ -22,17 +22,17 @@ WAIT_S = 1.0  # how long the replay holds a request that it cannot serve yet
 MOST_MISSES = 3  # in a row, after which rows are asked for instead of references
 
 
-def remote_batches(
+def parallel_stream(
     replay: Caller,
     mode: str,
     *,
-    prefetch: int,
-    on_counts: Callable[[ReplayCounts], None],
-    is_over: Callable[[], bool],
+    prefetch: int = 2,
+    on_counts: Callable[[ReplayCounts], None] = lambda _: None,
+    is_over: Callable[[], bool] = lifecycle.stopping,
     updates: int | None = None,
     wait_s: float = WAIT_S,
 ) -> Iterator[Batch]:
-    """Yields batches of a mode in order until the run is over.
+    """Yields batches of a mode (train, report or eval) in order, requested ahead of time, until the run is over.
 
     `updates` is where the learner stands when it starts: replay counts its samples from there.
     """

@@ -17,7 +17,7 @@ from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import stored_counts
-from dreamfleet.roles.learner.batches import BatchSource, remote_batches
+from dreamfleet.roles.learner.batches import BatchSource, parallel_stream
 from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.periodic import Every, prefixed
 from dreamfleet.roles.progress import ProgressKeeper
@@ -328,7 +328,7 @@ class Learner:
 
     def _batches(self, mode: str) -> Iterator[Batch]:
         is_train = mode == "train"
-        return remote_batches(
+        return parallel_stream(
             self._replay,
             mode,
             prefetch=self._options.prefetch if is_train else 1,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.replay import Store
-from dreamfleet.roles.learner.batches import MOST_MISSES, BatchSource, Resolver, remote_batches
+from dreamfleet.roles.learner.batches import MOST_MISSES, BatchSource, Resolver, parallel_stream
 from dreamfleet.roles.protocol import SampleRequest, SegmentPlaces
 from tests.roles.replays import LENGTH, NEAR, send
 
@@ -32,7 +32,7 @@ class NearClient:
 
 def take(client, count, **options):
     counts = []
-    batches = remote_batches(
+    batches = parallel_stream(
         client, "train", prefetch=1, on_counts=counts.append, is_over=lambda: False, wait_s=0.0, **options
     )
     return [next(batches) for _ in range(count)], counts
