@@ -12,13 +12,14 @@ from dreamfleet import lifecycle, rpc
 from dreamfleet.base import pickles
 from dreamfleet.launch.digest import LogDigest
 from dreamfleet.launch.factories import Factories
-from dreamfleet.launch.history import describe_loss
+from dreamfleet.launch.history import describe_loss, has_steps
 from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.outcome import Outcome
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
 from dreamfleet.metrics.terminal import Terminal
+from dreamfleet.migration.logdirs import refuse_reference
 from dreamfleet.options import SERVERS, Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
@@ -60,6 +61,8 @@ def combined(
     )
     options = read_args(args)
     with lock_logdir(options.logdir):
+        if not has_steps(options.logdir):
+            refuse_reference(options.logdir)
         outcome = run_parallel(make, options)
     if outcome.stop_reason == "SIGINT":
         raise KeyboardInterrupt

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.cli import main
 from dreamfleet.errors import ConfigError
+from dreamfleet.launch.combined import combined
 from dreamfleet.launch.history import check_start
 from dreamfleet.migration.chunks import find_chains
 from dreamfleet.migration.settings import OURS, translate_options
@@ -20,6 +21,7 @@ from dreamfleet.migration.weights import read_weights, translate_weights
 from dreamfleet.options import load_options
 from dreamfleet.options.fields import find_options
 from dreamfleet.replay.archive import Archive
+from tests.fleet import make_args, make_factories
 
 DATA = Path(__file__).parents[1] / "data" / "reference_a.npz"
 CONFIG = {
@@ -198,3 +200,9 @@ def test_a_run_of_ours_with_their_replay_is_not_taken_for_theirs(theirs, tmp_pat
     draft.write("agent", {})
     draft.commit({}, link="agent")
     check_start(options)
+
+
+def test_a_script_in_their_directory_is_refused(theirs):
+    args = make_args(theirs)
+    with pytest.raises(ConfigError, match="dreamfleet import-reference"):
+        combined(*make_factories(args), args)
