@@ -136,4 +136,6 @@ def make_run_logger(options: Options) -> elements.Logger:
         reports=logger.reports,
         metric_names=logger.names,
     )
-    return elements.Logger(elements.Counter(), writers)
+    run_logger = elements.Logger(elements.Counter(), writers)
+    run_logger.keeps_episodes = True  # type: ignore[attr-defined]
+    return run_logger

@@ -66,7 +66,8 @@ class LoggerRole:
         self._progress = self._keeper.progress
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
         self._counted: dict[str, int] = {}  # episodes, at the last write
-        self._unwritten: set[tuple[str, int]] = set()  # kinds and steps of episodes since then
+        self._keeps_episodes = getattr(logger, "keeps_episodes", False)  # all of those that end at one step
+        self._unwritten: set[tuple[str, int]] = set()  # kinds and steps of episodes since then, if it does not
         self._can_write = True
         self._lock = threading.Lock()
 
@@ -191,11 +192,12 @@ class LoggerRole:
             metrics["video"] = episode.video
         kind = "eval_episode" if episode.is_eval else "episode"
         if (kind, self._progress.step) in self._unwritten:
-            # Outputs may keep one value per key and step: the one before is written first.
+            # Outputs of others may keep one value per key and step: the one before is written first.
             with self._surviving():
                 self._logger.write()
             self._unwritten.clear()
-        self._unwritten.add((kind, self._progress.step))
+        if not self._keeps_episodes:
+            self._unwritten.add((kind, self._progress.step))
         self._logger.add(metrics, prefix=kind)
 
 
