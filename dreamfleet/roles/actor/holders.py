@@ -53,7 +53,7 @@ class Holders:
     def claim(self, env_ids: Sequence[int], session: str) -> None:
         """Gives environments to who asks for actions for them, or refuses it if one of them is somebody else's."""
         with self._lock:
-            if session not in self._replaced and all(self._is_of(env_id, session) for env_id in env_ids):
+            if self._holds(session, env_ids):
                 return
             worker = self._presented.get(session) or Worker(session)
             self._check(env_ids, worker)
@@ -81,6 +81,14 @@ class Holders:
         # A first request may wait for a policy that compiles.
         age_s = min(self._age_s(env_id, worker.is_eval), time.monotonic() - worker.since)
         return age_s < self._timeout_s or worker.owner == self._owner
+
+    def _holds(self, session: str, env_ids: Sequence[int]) -> bool:
+        """Whether all is as it was; for every request, so without calls of other functions."""
+        for env_id in env_ids:
+            holder = self._workers.get(env_id)
+            if holder is None or holder.session != session:
+                return False
+        return session not in self._replaced
 
     def _is_of(self, env_id: int, session: str) -> bool:
         holder = self._workers.get(env_id)

@@ -1,5 +1,6 @@
 """Requests for actions: checked, gathered into one batch, and answered."""
 
+import functools
 import re
 from dataclasses import dataclass, field
 
@@ -31,15 +32,11 @@ class ActRequest:
     is_single: bool
     obs: Batch
     spec: Spec = field(default_factory=dict)
+    rows: int = field(init=False)
+    group: bool = field(init=False)  # training and evaluation are batched apart
 
-    @property
-    def rows(self) -> int:
-        return len(self.env_ids)
-
-    @property
-    def group(self) -> bool:
-        """Training and evaluation are batched apart."""
-        return self.is_eval
+    def __post_init__(self) -> None:
+        self.rows, self.group = len(self.env_ids), self.is_eval
 
 
 class RequestParser:
@@ -100,7 +97,7 @@ class RequestParser:
         return self._checked(request, meta)
 
     def _checked(self, request: ActRequest, meta: dict) -> ActRequest:
-        session = ActSession.from_meta(meta).session
+        session = _read_session(meta)
         self._check_spec(request, session)
         self._holders.claim(request.env_ids, session)
         return request
@@ -142,6 +139,17 @@ class RequestParser:
     def _find_presented(self, is_eval: bool, given: Spec) -> Spec:
         presented = self._presented[is_eval]
         return given if not presented or given in presented else presented[-1]
+
+
+def _read_session(meta: dict) -> str:
+    session = meta.get("session")
+    return _check_session(session) if type(session) is str else ActSession.from_meta(meta).session
+
+
+@functools.lru_cache(maxsize=MOST_SPECS)
+def _check_session(session: str) -> str:
+    """The session, as every request of a worker has it."""
+    return ActSession.from_meta({"session": session}).session
 
 
 def _check_flags(spec: Spec) -> None:
@@ -207,7 +215,8 @@ def split_answers(requests: list[ActRequest], acts: Batch, is_last: np.ndarray) 
 
 def newest_only(requests: list[ActRequest]) -> list[ActRequest]:
     """Without the requests for an environment that a later one in the list asks for too."""
-    owners = {env_id: request for request in requests for env_id in request.env_ids}
-    if len(owners) == sum(request.rows for request in requests):
+    env_ids = [env_id for request in requests for env_id in request.env_ids]
+    if len(set(env_ids)) == len(env_ids):
         return requests
+    owners = {env_id: request for request in requests for env_id in request.env_ids}
     return [r for r in requests if all(owners[env_id] is r for env_id in r.env_ids)]
