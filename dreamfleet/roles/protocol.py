@@ -18,6 +18,7 @@ A plain portal program sends no metadata, says no hello, and is served with the 
 without both, and never asked to `act_many` or to `save`: an unknown method or key would end it.
 """
 
+import functools
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -82,6 +83,17 @@ class ActSession(Message):
     """env -> actor, `act` and `act_many`: which of two processes with the same environment is the newer one."""
 
     session: Name = ""  # without one, nobody is taken over
+
+    @classmethod
+    def read(cls, meta: dict) -> str:
+        """The session of a request; those of a worker are all the same, and are checked once."""
+        session = meta.get("session") if isinstance(meta, dict) else None
+        return _check_session(session) if type(session) is str else cls.from_meta(meta).session
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_session(session: str) -> str:
+    return ActSession.from_meta({"session": session}).session
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Requests for actions: checked, gathered into one batch, and answered."""
 
-import functools
 import re
 from dataclasses import dataclass, field
 
@@ -97,7 +96,7 @@ class RequestParser:
         return self._checked(request, meta)
 
     def _checked(self, request: ActRequest, meta: dict) -> ActRequest:
-        session = _read_session(meta)
+        session = ActSession.read(meta)
         self._check_spec(request, session)
         self._holders.claim(request.env_ids, session)
         return request
@@ -139,17 +138,6 @@ class RequestParser:
     def _find_presented(self, is_eval: bool, given: Spec) -> Spec:
         presented = self._presented[is_eval]
         return given if not presented or given in presented else presented[-1]
-
-
-def _read_session(meta: dict) -> str:
-    session = meta.get("session")
-    return _check_session(session) if type(session) is str else ActSession.from_meta(meta).session
-
-
-@functools.lru_cache(maxsize=MOST_SPECS)
-def _check_session(session: str) -> str:
-    """The session, as every request of a worker has it."""
-    return ActSession.from_meta({"session": session}).session
 
 
 def _check_flags(spec: Spec) -> None:
