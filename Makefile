@@ -3,7 +3,7 @@ BIN := .venv/bin
 # Tests of one file share compiled programs, so each file stays in one process.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
-.PHONY: demo venv test test-all check lint types docs bench clean
+.PHONY: demo venv test test-all check lint types docs bench release site clean
 
 demo: venv
 	$(BIN)/dreamfleet train --preset tiny cartpole --duration 840 --logdir logdir/demo
@@ -32,6 +32,13 @@ types: venv
 
 docs: venv
 	$(BIN)/python -c 'from dreamfleet.options.help import option_page; print(option_page(), end="")' > docs/options.md
+	$(BIN)/python -c 'from pathlib import Path; from dreamfleet.options.help import write_presets; page = Path("docs/presets.md"); page.write_text(write_presets(page.read_text()))'
+
+site: venv
+	$(BIN)/mkdocs build
+
+release: venv
+	$(BIN)/python packaging/release.py
 
 bench: venv
 	$(BIN)/python -m benchmarks.transport --json transport.json
@@ -39,4 +46,4 @@ bench: venv
 	$(BIN)/python -m benchmarks.learner --json learner.json
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis logdir
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis logdir

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 LOG_PREFIX = "log/"  # of observations that the logger gets, and neither the agent nor the replay
+RUN_OVER = f"{LOG_PREFIX}run_over"  # not 0: a training environment that says so ends the run
 
 V = TypeVar("V")
 

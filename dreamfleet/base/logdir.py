@@ -9,4 +9,5 @@ KEY_VARIABLE = "DREAMFLEET_KEY_FILE"  # names another one
 
 REPLAY = "replay"  # has a directory for each buffer
 TRAIN_REPLAY = f"{REPLAY}/train"
+HELD_OUT = "held_out"  # beside `train`, if episodes were held out
 COUNTS = f"{REPLAY}/counts"  # inserts and samples

@@ -43,6 +43,8 @@ SEGMENT = Wait(
     "{who} allocating replay storage",
     "disk-bound: replay waits {share} of the time for storage to be allocated",
 )
+AGENT_CONSTRUCTION = Wait("agent: construction", "creating the agent")
+FIRST_POLICY = Wait("device: first actions", "compiling policy")  # or whatever else an agent does when it first acts
 RATIO_INSERT = Wait(
     "learner: ratio allows no insert",
     "collection paused {time}: learner-bound (train ratio reached)",
@@ -54,6 +56,7 @@ RATIO_SAMPLE = Wait(
     "learner idle {time}: environment-bound",
     "environment-bound: the learner waits {share} of the time for new steps",
     edge=("actor", "replay"),
+    cause=AGENT_CONSTRUCTION,
 )
 END_OF_RUN = Wait("{peer}: end of the run", "all steps taken, waiting for the learner to finish")
 REPLAY_ROOM = Wait("replay: room for {method}", *_NO_ROOM, edge=("replay", "actor"), cause=RATIO_INSERT)
@@ -71,6 +74,7 @@ ACTION = Wait(
     "{who} waiting for the policy",
     "policy-bound: environments wait {share} of the time for actions",
     edge=("actor", "env"),
+    cause=FIRST_POLICY,
 )
 ENV_STEP = Wait(
     "environment {env_id}: step",
@@ -81,7 +85,9 @@ ENV_CONSTRUCTION = Wait("environment {env_id}: construction", "creating env {env
 ENV_DATA = Wait("environments: {mode} data")
 ENV_FAREWELL = Wait("environments: the end of the run")
 ACTOR_START = Wait("actor: start", "starting policy server")
-ACTOR_CONNECTION = Wait("actor: connection", "{who} connecting to the policy server", edge=("actor", "env"))
+ACTOR_CONNECTION = Wait(
+    "actor: connection", "{who} connecting to the policy server", edge=("actor", "env"), cause=AGENT_CONSTRUCTION
+)
 ACTOR_RECOVERY = Wait("actor: answers without errors", edge=("actor", "env"))
 RESTORE = Wait("learner: restoring the agent", "loading checkpoint")
 CHECKPOINT = Wait("checkpoint: writing", "saving checkpoint")
