@@ -78,7 +78,11 @@ def take_step(env: Env, action: Act) -> Obs:
     try:
         return env.step(action)
     except SystemExit as exit:
-        raise EnvError(f"the environment called sys.exit({exit.code!r}) in step") from exit
+        raise exit_error(exit) from exit
+
+
+def exit_error(exit: SystemExit) -> EnvError:
+    return EnvError(f"the environment called sys.exit({exit.code!r}) in step")
 
 
 def can_hold(expected: np.dtype, given: np.dtype) -> bool:
@@ -87,10 +91,18 @@ def can_hold(expected: np.dtype, given: np.dtype) -> bool:
 
 
 def reset_action(env: Env) -> Act:
-    """An action that starts a new episode, with zeros in the entries that are ignored."""
-    action: Act = {k: np.zeros(s.shape, s.dtype) for k, s in env.act_space.items()}
+    """An action that starts a new episode; in the entries that are ignored, zeros, or what the space has next to them.
+
+    Wrappers may check every entry.
+    """
+    action: Act = {k: _near_zero(s) for k, s in env.act_space.items()}
     action["reset"] = np.bool_(True)
     return action
+
+
+def _near_zero(space: elements.Space) -> np.ndarray:
+    zeros = np.zeros(space.shape, space.dtype)
+    return zeros if zeros in space else np.clip(zeros, space.low, space.high - space.discrete).astype(space.dtype)
 
 
 def draw(env: Any) -> np.ndarray | None:

@@ -24,7 +24,8 @@ class FromDmEnv:
         self._done = True
         spec, self._act_spec = env.observation_spec(), env.action_spec()
         self._obs_name = "image" if getattr(spec, "dtype", None) == np.uint8 and len(spec.shape) > 1 else "vector"
-        self.obs_space = {k: _convert(k, s) for k, s in _flatten(spec, self._obs_name)}
+        # Sensors that a robot does not have are there without numbers.
+        self.obs_space = {k: _convert(k, s) for k, s in _flatten(spec, self._obs_name) if 0 not in s.shape}
         if taken := sorted(self.obs_space.keys() & STEP_SPACES.keys()):
             raise EnvError(f"the dm_env observation has {taken}, which are reserved; rename them with a wrapper")
         self._dtypes = {k: s.dtype for k, s in self.obs_space.items()}

@@ -13,7 +13,7 @@ from dreamfleet.base import waits
 from dreamfleet.base.arrays import Batch
 from dreamfleet.base.keys import is_logged
 from dreamfleet.envs.adapt import as_env
-from dreamfleet.envs.contract import Env, can_hold, check_spaces, count_envs, reset_action, take_step
+from dreamfleet.envs.contract import Env, can_hold, check_spaces, count_envs, exit_error, reset_action, take_step
 from dreamfleet.envs.registry import takes
 from dreamfleet.errors import ConfigError, EnvError
 
@@ -122,20 +122,27 @@ class EnvGroup:
     def _step_one(self, i: int, action: dict) -> None:
         member = self._members[i]
         try:
-            self._store(member, take_step(member.env, action))
+            self._store(member, member.env.step(action))
             if self._failures[i] and np.any(self._obs["is_last"][member.rows]):
                 self._failures[i] = 0
-        except Exception:
-            self.rebuilds += 1
-            self._failures[i] += 1
-            if self._failures[i] >= MAX_FAILURES:
-                raise
-            log.exception("%s failed, rebuilding it", member)
-            self._discard(member)
-            self._members[i] = member = member._replace(env=self._build(member.env_id))
-            self._limit.begin(self._steps[i])
-            resets = {k: v[member.rows] for k, v in self.reset_actions().items()}
-            self._store(member, take_step(member.env, resets))
+        except SystemExit as exit:
+            self._recover(i, exit_error(exit))
+        except Exception as error:
+            self._recover(i, error)
+
+    def _recover(self, i: int, error: Exception) -> None:
+        """Builds an environment again that failed, and starts an episode."""
+        member = self._members[i]
+        self.rebuilds += 1
+        self._failures[i] += 1
+        if self._failures[i] >= MAX_FAILURES:
+            raise error
+        log.error("%s failed, rebuilding it", member, exc_info=error)
+        self._discard(member)
+        self._members[i] = member = member._replace(env=self._build(member.env_id))
+        self._limit.begin(self._steps[i])
+        resets = {k: v[member.rows] for k, v in self.reset_actions().items()}
+        self._store(member, take_step(member.env, resets))
 
     def _store(self, member: Member, obs: dict) -> None:
         rows = member.rows

@@ -4,10 +4,11 @@ import functools
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from dreamfleet.base.extras import check_installed
+from dreamfleet.base.extras import check_installed, install_command
 from dreamfleet.base.hints import nearest
 from dreamfleet.base.loader import load_option
 from dreamfleet.envs.adapt import as_env, fit
@@ -16,6 +17,7 @@ from dreamfleet.envs.wrappers import ActionRepeat, TimeLimit
 from dreamfleet.errors import ConfigError, EnvError
 from dreamfleet.options.args import read_env_options
 from dreamfleet.options.env import DummyOptions, EnvOptions, GymOptions
+from dreamfleet.options.tasks import is_attribute
 
 
 class Extra(NamedTuple):
@@ -23,21 +25,48 @@ class Extra(NamedTuple):
 
     module: str  # in dreamfleet.envs.suites, with a function make_SUITE(name, seed, options)
     packages: tuple[str, ...]
-    install: str
+    extra: str = ""  # of this package, which brings them
+    other: str = ""  # the command that installs them, where no extra can
+    before: str = ""  # why that is not enough, and what to do first
+
+    @property
+    def install(self) -> str:
+        return self.other or install_command(self.extra)
 
 
 # Procgen's packages demand an old NumPy and cffi but work with those that we use, so that no extra can bring them.
 PROCGEN = "pip install imageio cffi && pip install --no-deps procgen-mirror gym3 gym gym-notices"
+LABMAZE = (
+    ""
+    if sys.version_info < (3, 13)
+    else "dm-control needs labmaze, which has no wheels for this Python: use Python 3.12, or build labmaze first and "
+)
 EXTRAS = {
-    "atari": Extra("atari", ("ale_py",), "pip install 'dreamfleet[atari]'"),
-    "atari100k": Extra("atari", ("ale_py",), "pip install 'dreamfleet[atari]'"),
-    "dmc": Extra("dmc", ("dm_control",), "pip install 'dreamfleet[dmc]'"),
-    "crafter": Extra("crafter", ("crafter",), "pip install 'dreamfleet[crafter]'"),
-    "minigrid": Extra("minigrid", ("minigrid",), "pip install 'dreamfleet[minigrid]'"),
-    "bsuite": Extra("bsuite", ("bsuite",), "pip install 'dreamfleet[bsuite]'"),
-    "memorymaze": Extra("memorymaze", ("memory_maze", "gym"), "pip install 'dreamfleet[memory-maze]'"),
-    "procgen": Extra("procgen", ("procgen", "gym3", "gym", "imageio"), PROCGEN),
+    "atari": Extra("atari", ("ale_py",), "atari"),
+    "atari100k": Extra("atari", ("ale_py",), "atari"),
+    "dmc": Extra("dmc", ("dm_control",), "dmc", before=LABMAZE),
+    "loconav": Extra("loconav", ("dm_control", "labmaze"), "dmc", before=LABMAZE),
+    "crafter": Extra("crafter", ("crafter",), "crafter"),
+    "minigrid": Extra("minigrid", ("minigrid",), "minigrid"),
+    "bsuite": Extra("bsuite", ("bsuite",), "bsuite"),
+    "memorymaze": Extra("memorymaze", ("memory_maze", "gym"), "memory-maze", before=LABMAZE),
+    "procgen": Extra("procgen", ("procgen", "gym3", "gym", "imageio"), other=PROCGEN),
+    "dmlab": Extra(
+        "dmlab",
+        ("deepmind_lab",),
+        other="pip install --no-deps deepmind_lab-1.0-py3-none-any.whl",
+        before="it is not on PyPI, as it is a game that Bazel compiles: build its wheel from google-deepmind/lab "
+        "(python/pip_package in its docs/users/build.md), then ",
+    ),
+    "minecraft": Extra(
+        "minecraft",
+        ("minerl",),
+        other="pip install minerl==0.4.4",
+        before="it compiles Minecraft with Java and needs a gym too old for current tools to install: take a patched "
+        "wheel of 0.4.4, such as danijar/minerl's, or install OpenJDK 8, setuptools<66 and wheel<0.39 first and ",
+    ),
 }
+OWN = ("pinpad", "langroom")  # modules of dreamfleet.envs.suites that need no packages
 
 
 def make_env(
@@ -73,11 +102,6 @@ def _make(task: str | Callable, seed: int, env_options: EnvOptions, render: bool
     return SUITES[suite](name, seed, getattr(env_options, suite, None))
 
 
-def task_section(task: str | Callable) -> str:
-    """The section of `env` whose options hold for a task: its suite, or `gym` for what a user brings."""
-    return "gym" if callable(task) or is_attribute(task) else task.partition("_")[0]
-
-
 def check_task(task: str) -> None:
     """Raises ConfigError for no task and for a suite that is unknown or not installed, without importing anything."""
     if not task:
@@ -89,25 +113,32 @@ def check_task(task: str) -> None:
         return
     suite, _, name = task.partition("_")
     if suite not in SUITES:
-        near = [f"{other}_{name}" for other in nearest(suite, SUITES)]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known suites: {', '.join(SUITES)}"
-        raise ConfigError("task", task, "names an unknown suite", f"{hint}, or give module:attr")
+        raise ConfigError("task", task, "names an unknown suite", f"{_guess_suite(suite, name)}, or give module:attr")
     if suite in EXTRAS:
-        check_installed("task", task, EXTRAS[suite].packages, f"run {EXTRAS[suite].install}")
+        extra = EXTRAS[suite]
+        check_installed("task", task, extra.packages, f"{extra.before}run {extra.install}")
 
 
-def is_attribute(task: str) -> bool:
-    """Whether a task has the form module:attr; gym_MODULE:ID names an id that a module registers instead."""
-    module, has_attribute, attribute = task.partition(":")
-    is_id = module.startswith("gym_") and not attribute.isidentifier()
-    return bool(has_attribute) and not is_id
+def _guess_suite(suite: str, name: str) -> str:
+    """What may have been meant; a task without `_` may have left out just that, or the name after it."""
+    known = f"known suites: {', '.join(SUITES)}"
+    if not name:
+        inside = [other for other in SUITES if suite.startswith(other) and suite != other]
+        return f"did you mean {max(inside, key=len)}_{suite[len(max(inside, key=len)) :]}?" if inside else known
+    near = [f"{other}_{name}" for other in nearest(suite, SUITES)]
+    return f"did you mean {' or '.join(near)}?" if near else known
+
+
+def check_dummy(name: str) -> None:
+    """Raises ConfigError for a name that there is no dummy of."""
+    if name not in ("image", "vector"):
+        raise ConfigError("task", f"dummy_{name}", "is unknown", "use dummy_image or dummy_vector")
 
 
 def _dummy(name: str, seed: int, options: DummyOptions) -> Env:
     from dreamfleet.envs.dummy import Dummy
 
-    if name not in ("image", "vector"):
-        raise ConfigError("task", f"dummy_{name}", "is unknown", "use dummy_image or dummy_vector")
+    check_dummy(name)
     return Dummy(name, options.length, options.size, seed)
 
 
@@ -123,14 +154,19 @@ def _gym(name: str, seed: int, options: GymOptions, render: bool = False) -> Env
 
     try:
         return _call(make, seed, options, render)
-    except (gymnasium.error.Error, ModuleNotFoundError) as e:
-        remedy = "check the id and the package that brings it; gym_PACKAGE:ID imports the package first"
-        raise ConfigError("task", f"gym_{name}", f"cannot be made by Gymnasium ({e})", remedy) from e
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise explain_gym_error(name, error) from error
 
 
-def _extra(suite: str, name: str, seed: int, options: Any) -> Env:
-    module = importlib.import_module(f"dreamfleet.envs.suites.{EXTRAS[suite].module}")
-    return getattr(module, f"make_{suite}")(name, seed, options)
+def explain_gym_error(name: str, error: Exception) -> ConfigError:
+    """The error of a task that Gymnasium cannot make."""
+    remedy = "check the id and the package that brings it; gym_PACKAGE:ID imports the package first"
+    return ConfigError("task", f"gym_{name}", f"cannot be made by Gymnasium ({error})", remedy)
+
+
+def _import(suite: str, module: str, name: str, seed: int, options: Any) -> Env:
+    make = getattr(importlib.import_module(f"dreamfleet.envs.suites.{module}"), f"make_{suite}")
+    return make(name, seed, options)
 
 
 def _call(factory: Callable, seed: int, options: GymOptions, render: bool) -> Env:
@@ -158,5 +194,6 @@ def takes(factory: Callable, name: str) -> bool:
 SUITES: dict[str, Callable[..., Env]] = {
     "dummy": _dummy,
     "gym": _gym,
-    **{suite: functools.partial(_extra, suite) for suite in EXTRAS},
+    **{suite: functools.partial(_import, suite, suite) for suite in OWN},
+    **{suite: functools.partial(_import, suite, extra.module) for suite, extra in EXTRAS.items()},
 }

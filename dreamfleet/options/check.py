@@ -28,6 +28,7 @@ def check_options(options: Options, listens: Iterable[str] | None = None) -> Non
     _check_lengths(options)
     _check_names(options)
     _check_roles(options)
+    _check_mix(options)
     _check_checkpoint(options)
     check_addresses(options.run, _listening(options) if listens is None else listens)
     _check_logdir(options.logdir)
@@ -71,7 +72,7 @@ def _check_names(options: Options) -> None:
 
 def _check_roles(options: Options) -> None:
     run = options.run
-    if run.envs == 0 and not run.remote_envs:
+    if run.is_offline:
         _check_offline(options)
     remote = {"envs": run.remote_envs, "replay": run.remote_replay, "logger": run.remote_logger}
     for role in (role for role, is_remote in remote.items() if is_remote and run.mode == "serial"):
@@ -93,17 +94,34 @@ def _check_roles(options: Options) -> None:
 
 
 def _check_offline(options: Options) -> None:
-    """Without environments there must be steps already, and nothing may wait for more."""
+    """Without environments there must be steps already, and the run cannot end with more of them."""
     run = options.run
+    if options.replay.storage == "ram" and not run.remote_replay:
+        reason = "holds no steps at the start, and there are no environments (run.envs=0)"
+        raise ConfigError("replay.storage", "ram", reason, "set it to disk, where imported episodes are")
     if not run.remote_replay and not any((options.replay_directory / "train").glob("*.segment")):
         remedy = "give at least 1, or set run.remote_envs to True, or import episodes first (dreamfleet replay import)"
         raise ConfigError("run.envs", run.envs, "leaves nothing to train on", remedy)
-    if run.train_ratio > 0:
-        reason = "cannot be kept without environments (run.envs=0)"
-        raise ConfigError("run.train_ratio", run.train_ratio, reason, "set it to 0")
-    if run.steps:
-        reason = "are never reached without environments (run.envs=0)"
-        raise ConfigError("run.steps", run.steps, reason, "set it to 0, and run.duration instead")
+    for key in ("steps", "leg", "save_every_steps"):
+        if value := getattr(run, key):
+            remedy = "set it to 0" + (", and run.updates or run.duration instead" if key == "steps" else "")
+            raise ConfigError(f"run.{key}", value, "counts steps of environments, but run.envs=0", remedy)
+
+
+def _check_mix(options: Options) -> None:
+    """Batches are mixed of what another store has and of fresh steps, of which there must be some."""
+    replay, batch_size = options.replay, options.batch_size
+    if not replay.mix:
+        return
+    if replay.mix_share * batch_size > batch_size - 1:
+        reason = f"leaves less than one sequence of a batch of {batch_size} for fresh steps"
+        remedy = "lower it or raise batch_size; to train on recorded steps alone, import them and set run.envs to 0"
+        raise ConfigError("replay.mix_share", replay.mix_share, reason, remedy)
+    stores = (options.replay_directory, options.replay_directory / "train", Path(options.logdir))
+    if not Path(replay.mix).is_dir():
+        raise ConfigError("replay.mix", replay.mix, "is not a directory", "name a log directory or a replay directory")
+    if any(Path(replay.mix).resolve() == store.resolve() for store in stores):
+        raise ConfigError("replay.mix", replay.mix, "is the run's own", "name that of another run, or leave it empty")
 
 
 def _check_checkpoint(options: Options) -> None:

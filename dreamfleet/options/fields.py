@@ -23,8 +23,10 @@ class Rule:
     above: float | None = None
     at_most: float | None = None
     multiple_of: int | None = None
+    can_be_infinite: bool = False
     can_change: bool = False  # when a run is resumed: neither its data nor its parameters depend on it
     short: str = ""  # a second name on the command line
+    before: Any = None  # what versions without the option did, where that is not its default
 
     def violation(self, number: float) -> str:
         """What a number breaks, in words; empty if nothing."""
@@ -55,6 +57,10 @@ class Option(NamedTuple):
     is_list: bool
     rule: Rule
 
+    def default_before(self) -> Any:
+        """What versions without the option did."""
+        return self.default if self.rule.before is None else self.rule.before
+
 
 def option(
     default: T,
@@ -64,12 +70,21 @@ def option(
     above: float | None = None,
     at_most: float | None = None,
     multiple_of: int | None = None,
+    can_be_infinite: bool = False,
     can_change: bool = False,
     short: str = "",
+    before: T | None = None,
 ) -> T:
     """Declares an option; its type is the annotation of the field, where `Literal` lists the choices."""
-    rule = Rule(help, at_least, above, at_most, multiple_of, can_change, short)
+    rule = Rule(help, at_least, above, at_most, multiple_of, can_be_infinite, can_change, short, before)
     return dataclasses.field(default=default, metadata={_RULE: rule})
+
+
+def show_value(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 def section(options: type[T]) -> T:

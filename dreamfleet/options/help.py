@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from dreamfleet.options.fields import Option, find_options
-from dreamfleet.options.load import PRESETS
+from dreamfleet.options.fields import Option, find_options, show_value
+from dreamfleet.options.load import PRESETS, flat_items, load_presets
 from dreamfleet.options.root import Options
 
 PAGE = """\
@@ -17,6 +17,8 @@ PAGE = """\
 Every option of `dreamfleet train`, by section, set with `--KEY VALUE` on the command line, by keyword in Python, or by
 [presets](presets.md). Options marked `*` may change when a run is resumed; any other change is refused. This page is
 made by `make docs` from the declarations in `dreamfleet/options/`."""
+
+TABLE_START, TABLE_END = "<!-- made by `make docs` -->", "<!-- end of the table -->"
 
 
 def option_help(width: int | None = None, options: type[Options] = Options) -> str:
@@ -49,6 +51,24 @@ def preset_help() -> dict[str, str]:
     return dict(found)
 
 
+def preset_table() -> str:
+    """The presets as a table of Markdown, for `docs/presets.md`."""
+    rows = []
+    for name, values in load_presets().items():
+        settings = dict(flat_items(values))
+        task = settings.pop("task", None) or settings.pop("default_task", None)
+        sets = ", ".join(f"`{key} {show_value(value)}`" for key, value in settings.items())
+        rows.append(f"| `{name}` | {preset_help()[name]} | {f'`{task}`' if task else ''} | {sets} |")
+    return "\n".join(["| preset | for | default task | sets |", "|---|---|---|---|", *rows])
+
+
+def write_presets(page: str) -> str:
+    """A page with the table of presets between its two marks brought up to date."""
+    before, _, rest = page.partition(TABLE_START)
+    _, _, after = rest.partition(TABLE_END)
+    return f"{before}{TABLE_START}\n\n{preset_table()}\n\n{TABLE_END}{after}"
+
+
 def _sections(options: type[Options]) -> Iterator[tuple[str, list[Option]]]:
     def section(option: Option) -> str:
         return option.key.split(".")[0] if "." in option.key else "main"
@@ -58,9 +78,7 @@ def _sections(options: type[Options]) -> Iterator[tuple[str, list[Option]]]:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value) if value != "" else "''"
+    return show_value(value) or "''"
 
 
 def _meaning(option: Option) -> str:

@@ -11,8 +11,10 @@ class JaxOptions:
     """Where and how the agent computes."""
 
     platform: Literal["auto", "cpu", "gpu", "tpu"] = option("auto", "device platform", can_change=True)
-    precision: Literal["float32", "bfloat16"] = option(
-        "float32", "compute dtype (parameters stay float32)", can_change=True
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "auto",
+        "compute dtype (parameters stay float32): auto takes bfloat16 on GPU and TPU and float32 on CPU",
+        can_change=True,
     )
     train_devices: int = option(0, "devices to train on, data-parallel; 0 takes all", at_least=0, can_change=True)
     sharding: Literal["replicated", "sharded"] = option(

@@ -49,6 +49,8 @@ def change_options(
     flat["task"] = flat["task"] or fallback
     flat["logdir"] = expand_logdir(flat["logdir"])
     flat["run.from_checkpoint"] = _expand_home(flat["run.from_checkpoint"])
+    if flat["replay.mix"]:
+        flat["replay.mix"] = str(Path(flat["replay.mix"]).expanduser().absolute())
     return build(type(base), flat)
 
 

@@ -1,5 +1,6 @@
 """The section `replay`: the replay buffer and how sequences are sampled from it."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,7 @@ class StorageOptions:
     sync_every: float = option(
         30.0, "seconds between fsyncs; 0 leaves it to the operating system", at_least=0, can_change=True
     )
-    online: bool = option(False, "online queue: sample new sequences first, once")
+    online: bool = option(True, "online queue: sample new sequences first, once")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class SamplingOptions:
     priority: float = option(0.0, "weight of sampling by priority", at_least=0)
     recency_exponent: float = option(1.0, "recency: probability falls with age to this power", at_least=0)
     priority_exponent: float = option(0.8, "priority exponent (alpha)", at_least=0)
-    priority_initial: float = option(1.0, "priority of new steps", at_least=0)
+    priority_initial: float = option(
+        math.inf, "priority of new steps; inf samples them before all others", at_least=0, can_be_infinite=True
+    )
     priority_max: float = option(
         0.5, "weight of the maximum in a sequence's priority, the rest is the mean", at_least=0, at_most=1
     )
@@ -36,5 +39,13 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class ReplayOptions(SamplingOptions, StorageOptions):
+class MixOptions:
+    """Steps of another store in the batches of a run."""
+
+    mix: str = option("", "log directory or store whose steps are mixed with fresh ones; it is only read")
+    mix_share: float = option(0.5, "share of each batch that is from replay.mix", at_least=0, at_most=1)
+
+
+@dataclass(frozen=True)
+class ReplayOptions(MixOptions, SamplingOptions, StorageOptions):
     """The replay buffer."""

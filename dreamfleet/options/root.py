@@ -63,6 +63,10 @@ class RoleOptions(MainOptions, RunOptions):
     run_id: str = ""  # of the run, where it is known
     owner: str = ""  # whoever started this process, where that is known
 
+    def __post_init__(self) -> None:
+        if self.is_offline:  # there is nothing that training could keep pace with
+            object.__setattr__(self, "train_ratio", 0.0)
+
     @property
     def inference_batch(self) -> int:
         """Observations in one inference batch: never more than there are environments, where these are known."""

@@ -32,9 +32,16 @@ class RunOptions:
     duration: float = option(
         0.0, "wall-clock limit in seconds; 0 trains until stopped", at_least=0, can_change=True, short="duration"
     )
-    train_ratio: float = option(32.0, "train ratio: trained steps per environment step; 0 removes the limit")
-    envs: int = option(8, "training environments", at_least=0, can_change=True, short="envs")
-    eval_envs: int = option(0, "evaluation environments", at_least=0, can_change=True, short="eval_envs")
+    updates: int = option(
+        0, "total gradient updates; 0 trains until stopped", at_least=0, can_change=True, short="updates"
+    )
+    train_ratio: float = option(
+        32.0, "train ratio: trained steps per environment step; 0 removes the limit, as does run.envs 0"
+    )
+    envs: int = option(
+        16, "training environments; 0 trains from imported episodes", at_least=0, can_change=True, short="envs"
+    )
+    eval_envs: int = option(4, "evaluation environments", at_least=0, can_change=True, short="eval_envs")
     eval_policy: Literal["eval", "train"] = option(
         "eval",
         "mode of the policy in evaluation environments; agents for danijar/dreamerv3 expect train",
@@ -107,6 +114,9 @@ class RunOptions:
     save_every: float = option(
         900.0, "seconds between checkpoints; 0 saves only at the end", at_least=0, can_change=True
     )
+    save_every_steps: int = option(
+        0, "environment steps between checkpoints, beside save_every; 0 saves by time only", at_least=0, can_change=True
+    )
     stop_grace: float = option(
         120.0, "seconds for the last update and checkpoint after a stop, before the agent is killed",
         above=0, can_change=True,
@@ -115,7 +125,7 @@ class RunOptions:
         0, "serial mode: checkpoint and restart every this many steps, so that resuming is exact; 0 never",
         at_least=0, can_change=True,
     )  # fmt: skip
-    keep: int = option(3, "checkpoints to keep", at_least=1, can_change=True)
+    keep: int = option(3, "newest checkpoints to keep, beside the one of the best score", at_least=1, can_change=True)
     from_checkpoint: str = option("", "checkpoint or log directory to initialise the agent from")
     from_checkpoint_regex: str = option(".*", "load only the parameters whose name matches")
     restart: bool = option(True, "restart roles that die", can_change=True)
@@ -131,6 +141,11 @@ class RunOptions:
     )
     log_full: bool = option(False, "log images of all environments, not only of the first", can_change=True)
     usage: UsageOptions = section(UsageOptions)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether there are no environments that add steps: training is from those that are there."""
+        return not self.envs and not self.remote_envs
 
     def address(self, role: str) -> str:
         """Where a role listens."""

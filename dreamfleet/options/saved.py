@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import io
 import logging
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,10 @@ from ruamel.yaml.error import YAMLError
 from dreamfleet.base.files import replace_file
 from dreamfleet.base.hints import did_you_mean
 from dreamfleet.errors import ConfigError
-from dreamfleet.options.fields import find_options, flatten
+from dreamfleet.options.fields import find_options, flatten, show_value
 from dreamfleet.options.load import change_options, flat_items, load_options
 from dreamfleet.options.root import Options
+from dreamfleet.options.tasks import task_section
 
 log = logging.getLogger("dreamfleet.options")
 
@@ -80,10 +82,23 @@ def check_resume(options: Options) -> bool:
         return False
     saved = _read_as_of_today(Path(logdir) / FILENAME, type(options))
     given = flatten(options)
-    changes = [f"{key}: {saved[key]!r} -> {given[key]!r}" for key in fixed_values(given) if saved[key] != given[key]]
-    if changes:
-        reason = f"holds a run with other options ({', '.join(changes)})"
-        raise ConfigError("logdir", logdir, reason, "set these back to resume it, or use another logdir")
+    changed = [key for key in fixed_values(given) if saved[key] != given[key] and _counts(key, saved, given)]
+    if changed:
+        changes = ", ".join(f"{key}: {saved[key]!r} -> {given[key]!r}" for key in changed)
+        words = " ".join(f"--{key} {shlex.quote(show_value(saved[key]))}" for key in changed)
+        remedy = f"set these back to resume it ({words}), or use another logdir"
+        raise ConfigError("logdir", logdir, f"holds a run with other options ({changes})", remedy)
+    return True
+
+
+def _counts(key: str, *runs: Mapping[str, Any]) -> bool:
+    """Whether an option concerns any of the runs: not those of other suites, nor of what is not used."""
+    if key.startswith("env."):
+        return any(key.startswith(f"env.{task_section(run['task'])}.") for run in runs)
+    if key.startswith("replay.priority_"):
+        return any(run["replay.priority"] for run in runs)
+    if key == "replay.mix_share":
+        return any(run["replay.mix"] for run in runs)
     return True
 
 
@@ -115,12 +130,16 @@ def _read_as_of_today(path: Path, options: type[Options]) -> dict[str, Any]:
     What another version has saved is never refused for an option that came or went, but it is said.
     """
     saved, known = read_saved(path), find_options(options)
+    if any(key.startswith("agent.") for key in saved):  # ours is one name
+        reason, logdir = "holds the options of a run of danijar/dreamerv3", str(path.parent)
+        remedy = f"take over what can be: dreamfleet import-reference {logdir} NEW_LOGDIR; or use another logdir"
+        raise ConfigError("logdir", logdir, reason, remedy)
     for key in sorted(saved.keys() - known.keys()):
         hint = did_you_mean(key, known, "the run may have been trained differently")
         _warn_once(f"{path}: this version does not know the option {key}={saved[key]!r} and ignores it; {hint}")
     if missing := [key for key in known if key not in saved]:
         _warn_once(f"{path}: saved by a version without {', '.join(missing)}; using the defaults")
-    return {key: saved.get(key, option.default) for key, option in known.items()}
+    return {key: saved.get(key, option.default_before()) for key, option in known.items()}
 
 
 @functools.cache

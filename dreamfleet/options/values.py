@@ -67,7 +67,7 @@ def parse_value(option: Option, value: Any) -> Any:
 def _parse_one(option: Option, value: Any) -> Any:
     parse, reason, example = PARSERS[option.kind]
     try:
-        parsed = parse(value)
+        parsed: Any = math.inf if option.rule.can_be_infinite and _is_infinite(value) else parse(value)
     except (TypeError, ValueError, OverflowError, KeyError):
         remedy = f"give {example} (the default is {option.default!r})"
         raise ConfigError(option.key, value, reason, remedy) from None
@@ -76,6 +76,10 @@ def _parse_one(option: Option, value: Any) -> Any:
     if option.kind in (int, float) and (violation := option.rule.violation(parsed)):
         raise ConfigError(option.key, parsed, violation, f"the default is {option.default!r}")
     return parsed
+
+
+def _is_infinite(value: Any) -> bool:
+    return not isinstance(value, bool) and float(value) == math.inf
 
 
 def _parse_bool(value: Any) -> bool:

@@ -26,7 +26,7 @@ def screen(env) -> np.ndarray:
     image = (
         env._ale.getScreenGrayscale()[..., None] if env.obs_space["image"].shape[-1] == 1 else env._ale.getScreenRGB()
     )
-    return resize(image, *env.obs_space["image"].shape[:2])
+    return resize(image, *env.obs_space["image"].shape[:2], env._options.resize)
 
 
 def test_spaces_follow_the_two_benchmarks():
@@ -72,7 +72,7 @@ def test_an_image_is_the_brighter_of_the_last_two_frames():
     env._ale = Watched(env._ale, lambda: screens.append(env._ale.getScreenGrayscale()[..., None]))
     image = env.step({"action": np.int32(0), "reset": np.bool_(False)})["image"]
     assert len(screens) == 4
-    np.testing.assert_array_equal(image, resize(np.maximum(screens[2], screens[3]), 96, 96))
+    np.testing.assert_array_equal(image, resize(np.maximum(screens[2], screens[3]), 96, 96, "bilinear"))
     assert (screens[2] != screens[3]).any()
 
 

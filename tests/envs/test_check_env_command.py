@@ -77,7 +77,7 @@ def test_a_broken_one_fails(capsys):
         (["chess"], "task='chess' names an unknown suite"),
         (["gym_NoSuch-v0"], "cannot be made by Gymnasium"),
         (["no_such_module_at_all:Env"], "names module no_such_module_at_all"),
-        (["own_envs_to_check:Other"], "cannot be imported"),
+        (["own_envs_to_check:Other"], "names Other, which module own_envs_to_check does not have"),
         (["dummy_vector", "--steps", "1"], "steps=1 is too small"),
         (["dummy_vector", "--env.dumy.size", "3"], "did you mean --env.dummy.size"),
     ],

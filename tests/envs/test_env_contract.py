@@ -4,7 +4,7 @@ import elements
 import numpy as np
 import pytest
 
-from dreamfleet.envs import Env, check_spaces, reset_action
+from dreamfleet.envs import Env, EnvGroup, check_spaces, reset_action
 from dreamfleet.envs.dummy import Dummy
 from dreamfleet.errors import EnvError
 from dreamfleet.testing import CountingEnv
@@ -35,6 +35,31 @@ def test_an_observation_that_would_hide_another_key_is_refused(key):
     env.obs_space[key] = elements.Space(np.float32)
     with pytest.raises(EnvError, match=f"Dummy.obs_space has .*'{key}'"):
         check_spaces(env)
+
+
+class CheckedEnv(CountingEnv):
+    """Accepts only actions that its space has, as a wrapper may that checks them, whatever they are for."""
+
+    def step(self, action):
+        assert all(value in self.act_space[key] for key, value in action.items()), action
+        return super().step({**action, "action": np.int32(0)})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "low", "high"),
+    [
+        (np.int32, (), 1, 5),
+        (np.int32, (2,), [-4, 3], [-1, 9]),
+        (np.float32, (2,), 0.5, 1.0),
+        (np.float32, (2,), -np.inf, -1.0),
+        (np.float32, (2,), -1.0, 1.0),
+    ],
+)
+def test_a_reset_action_is_one_of_the_space(dtype, shape, low, high):
+    env = CheckedEnv()
+    env.act_space = {**env.act_space, "action": elements.Space(dtype, shape, np.array(low), np.array(high))}
+    group = EnvGroup(lambda _: env, [0])
+    assert group.step(group.reset_actions())["is_first"].all() and group.rebuilds == 0
 
 
 def test_a_reset_action_has_every_entry():

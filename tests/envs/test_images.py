@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from dreamfleet.envs.images import is_channel_first, is_usable, resize
 
@@ -20,6 +21,15 @@ def test_a_pixel_is_the_mean_of_the_area_that_it_covers(shape, size):
     small = resize(image, *size)
     assert small.dtype == np.uint8 and small.shape == (*size, shape[2])
     assert np.abs(small - resize_slowly(image, *size)).max() <= 0.51
+
+
+@pytest.mark.parametrize("shape", [(210, 160, 3), (512, 512, 3), (40, 70, 1)])
+@pytest.mark.parametrize("size", [(96, 96), (64, 80)])
+def test_bilinear_is_what_pillow_does(shape, size):
+    image = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    theirs = np.asarray(Image.fromarray(image.squeeze()).resize(size[::-1], Image.Resampling.BILINEAR))
+    difference = resize(image, *size, "bilinear").astype(int) - theirs.reshape(*size, shape[2])
+    assert np.abs(difference).max() <= 1, "Pillow rounds twice"
 
 
 def test_several_images_are_resized_at_once():

@@ -25,6 +25,11 @@ TASKS = (
     "bsuite_catch/0",
     "memorymaze_9x9",
     "procgen_coinrun",
+    "pinpad_three",
+    "langroom_answer-only",
+    "loconav_ant_maze_s",
+    "dmlab_explore_goal_locations_small",
+    "minecraft_wood",
 )
 # Nothing in the first two is left to chance; Crafter's creatures depend on where objects are in memory.
 WITHOUT_SEED = ("atari100k_breakout", "minigrid_Empty-5x5-v0", "crafter_reward")
@@ -60,3 +65,22 @@ def test_random_steps_through_the_fleet(task, tmp_path):
     assert read_inserts(tmp_path) >= 200
     logs = {path.name: path.read_text() for path in (tmp_path / "logs").glob("env*.log")}
     assert len(logs) == 2 and not any("raised" in text for text in logs.values()), logs
+
+
+@pytest.mark.parametrize("mode", ["parallel", "serial"])
+def test_an_experiment_ends_the_run_after_its_episodes(mode, tmp_path):
+    """Of bsuite, with all but a hundred of its ten thousand episodes done."""
+    pytest.importorskip("bsuite", reason="needs pip install 'dreamfleet[bsuite]'")
+    results = tmp_path / "bsuite"
+    results.mkdir()
+    (results / "bandit-0.json").write_text('{"steps": 9900, "episode": 9900, "total_return": 0, "total_regret": 0}')
+    options = ["--agent", "dreamfleet.agent.random:RandomAgent", "--run.mode", mode, "--eval-envs", 1]
+    words = ["train", "--preset", "bsuite", "debug", "--task", "bsuite_bandit/0", *options, "--logdir", tmp_path]
+    result = run(*words, "--envs", 1, directory=tmp_path)
+    assert result.returncode == 0 and "complete" in result.stdout + result.stderr, result.stdout + result.stderr
+    assert 100 <= read_inserts(tmp_path) < 20_000, "two rows an episode; the last may still have waited for the learner"
+    lines = (results / "bsuite_id_-_bandit-0.csv").read_text().splitlines()
+    assert lines[0].startswith("steps,episode,total_return,total_regret") and lines[-1].startswith("10000,10000,")
+    again = run(*words, "--envs", 1, directory=tmp_path)
+    assert again.returncode == 0 and "complete" in again.stdout + again.stderr, again.stdout + again.stderr
+    assert (results / "bsuite_id_-_bandit-0.csv").read_text().splitlines() == lines, "what is over is not gone on with"

@@ -43,7 +43,7 @@ def test_defaults_pass(tmp_path):
         {"run.mode": "serial"},
         {"run.transport": "portal"},
         {"run.remote_replay": True, "run.replay_addr": "far.example:5000"},
-        {"replay.capacity": 16 * 65},
+        {"replay.capacity": 16 * 65, "run.envs": 8},
         {"report_length": 64},
         {"consec_train": 2, "report_length": 128},
         {"task": "package.module:make"},
@@ -103,6 +103,11 @@ def test_every_choice_that_used_to_fail_late_is_refused():
         ({"task": "pack-age:make"}, "task='pack-age:make' is not of the form module:attr"),
         ({"run.envs": 0}, "run.envs=0 leaves nothing to train on; give at least 1, or set run.remote_envs"),
         ({"run.envs": -1, "run.remote_envs": True}, "run.envs=-1 must be at least 0"),
+        ({"replay.mix": "/nowhere"}, "replay.mix='/nowhere' is not a directory; name a log directory"),
+        (
+            {"replay.mix": "/tmp", "replay.mix_share": 0.95},
+            "replay.mix_share=0.95 leaves less than one sequence of a batch of 16 for fresh steps; lower it",
+        ),
         (
             {"run.remote_envs": True, "run.actor_addr": "ipc:/tmp/a"},
             "run.actor_addr='ipc:/tmp/a' is a unix socket, which environments elsewhere cannot reach",
@@ -131,7 +136,7 @@ def test_impossible(overrides, expected, refusal):
 def test_tensorboard_without_its_package(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboardX" else real(name))
-    reason = r"needs the package tensorboardX, which is not installed; run pip install 'dreamfleet\[tensorboard\]'"
+    reason = r"needs the package tensorboardX, which is not installed; run .*pip install .*\[tensorboard\]"
     with pytest.raises(ConfigError, match=reason):
         check_modules(load_options({"logger.outputs": ["jsonl", "tensorboard"]}), "logger.outputs")
 
@@ -156,3 +161,9 @@ def test_logdir_without_permission(tmp_path, refusal):
     (tmp_path / "closed").mkdir(mode=0o500)
     message = refusal({"logdir": str(tmp_path / "closed" / "run")})
     assert "Permission denied" in message and "choose a writable directory" in message
+
+
+def test_a_run_is_not_mixed_with_itself(refusal, tmp_path):
+    (tmp_path / "replay" / "train").mkdir(parents=True)
+    for place in (tmp_path, tmp_path / "replay", tmp_path / "replay" / ".." / "replay" / "train"):
+        assert "is the run's own; name that of another run" in refusal({"replay.mix": str(place)})

@@ -1,6 +1,7 @@
 """The options in a log directory, and what may differ when its run is resumed."""
 
 import logging
+import math
 import resource
 from pathlib import Path
 
@@ -80,8 +81,9 @@ FIXED = {
     "run.from_checkpoint",
     "run.from_checkpoint_regex",
 }
-FIXED_SECTIONS = ("env.", "replay.", "dreamer.")
-FREE = {"replay.sync_every", "dreamer.grad_norms"}
+FIXED_SECTIONS = ("env.dummy.", "replay.", "dreamer.")
+FREE = {"replay.sync_every", "replay.mix_share", "dreamer.grad_norms"}  # nothing is mixed
+FREE |= {key for key in find_options(Options) if key.startswith("replay.priority_")}  # none are used
 
 
 @pytest.mark.parametrize("key", [key for key in find_options(Options) if key != "logdir"])
@@ -99,6 +101,23 @@ def test_which_options_may_change(key, options):
         assert f"{key}: {old!r} -> {new!r}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("run", "key", "old", "new"),
+    [
+        ({"replay.priority": 1.0}, "replay.priority_initial", math.inf, 1.0),
+        ({"replay.mix": "/other"}, "replay.mix_share", 0.5, 0.25),
+        ({"task": "procgen_coinrun"}, "env.procgen.size", 96, 64),
+        ({"task": "module_x:make"}, "env.gym.size", 64, 96),
+        ({"task": "gym_mine:Env-v0"}, "env.gym.size", 64, 96),
+    ],
+)
+def test_options_that_concern_some_runs_only(run, key, old, new, options):
+    options = change_options(options, run)
+    save_options(options)
+    with pytest.raises(ConfigError, match=f"{key}: {old!r} -> {new!r}.*--{key} {old}"):
+        check_resume(change_options(options, {key: new}))
+
+
 def test_all_differences_are_listed_in_one_line(options):
     save_options(options)
     with pytest.raises(ConfigError) as caught:
@@ -106,7 +125,7 @@ def test_all_differences_are_listed_in_one_line(options):
     assert caught.value.key == "logdir"
     assert str(caught.value) == (
         f"logdir={options.logdir!r} holds a run with other options (task: 'dummy_vector' -> 'other', seed: 0 -> 1); "
-        "set these back to resume it, or use another logdir"
+        "set these back to resume it (--task dummy_vector --seed 0), or use another logdir"
     )
 
 
@@ -132,14 +151,31 @@ def test_options_of_another_version_are_named_once_and_refused_by_nobody(use, op
 
 
 def test_a_log_directory_of_the_first_version(options, tmp_path):
-    """Its transport was called zmq, and it knew fewer figures of resource use."""
+    """Its transport was called zmq, it knew fewer figures of resource use, and had no online queue by default."""
     first = FIRST_VERSION.read_text().replace("LOGDIR", options.logdir)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(first)
+    with pytest.raises(ConfigError, match=r"\(replay.online: False -> True\); set .* \(--replay.online False\), or"):
+        check_resume(options)
+    options = change_options(options, {"replay.online": False})
     assert check_resume(options)
     assert load_saved_options(options.logdir).batch_size == 4
     with pytest.raises(ConfigError, match="batch_size: 4 -> 5"):
         check_resume(change_options(options, {"batch_size": 5}))
+
+
+def test_what_versions_without_an_option_did_is_kept(options, tmp_path):
+    """Games were resized by area before there was a choice."""
+    (tmp_path / "run").mkdir()
+    saved = FIRST_VERSION.read_text().replace("LOGDIR", options.logdir).replace("dummy_vector", "atari_pong")
+    (tmp_path / "run" / "config.yaml").write_text(saved)
+    assert load_saved_options(options.logdir).env.atari.resize == "area"
+    options = change_options(options, {"task": "atari_pong", "replay.online": False})
+    with pytest.raises(
+        ConfigError, match=r"\(env.atari.resize: 'area' -> 'bilinear'\); .* \(--env.atari.resize area\)"
+    ):
+        check_resume(options)
+    assert check_resume(change_options(options, {"env.atari.resize": "area"}))
 
 
 @pytest.mark.parametrize("content", [b"", b"- a list", b"run: [1, {", b"\xff\xfe\x00", b"a: []", b"x y:"])

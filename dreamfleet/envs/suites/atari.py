@@ -13,15 +13,20 @@ STICKINESS = 0.25
 POOLED_FRAMES = 2  # sprites that flicker are shown in one of two frames
 
 
+def check(suite: str, name: str) -> None:
+    """Raises ConfigError for a name that the suite does not have."""
+    check_name(suite, name, roms.get_all_rom_ids())
+
+
 def make_atari(name: str, seed: int, options: AtariOptions) -> "Atari":
     """A game with sticky actions, as used with 200M frames."""
-    check_name("atari", name, roms.get_all_rom_ids())
+    check("atari", name)
     return Atari(name, seed, options)
 
 
 def make_atari100k(name: str, seed: int, options: Atari100kOptions) -> "Atari":
     """A game in colour and without sticky actions, as used with 400k frames."""
-    check_name("atari100k", name, roms.get_all_rom_ids())
+    check("atari100k", name)
     return Atari(name, seed, options)
 
 
@@ -101,7 +106,7 @@ class Atari:
     def _obs(self, screens, reward, is_first=False, is_last=False, is_terminal=False) -> dict:
         # Only screens of this very step, so that nothing is left of the step or the episode before.
         return {
-            "image": resize(np.max(screens, 0), self._options.size, self._options.size),
+            "image": resize(np.max(screens, 0), self._options.size, self._options.size, self._options.resize),
             "reward": np.float32(reward),
             "is_first": is_first,
             "is_last": is_last,

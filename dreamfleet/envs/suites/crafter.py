@@ -14,9 +14,14 @@ ACTIONS: list[str] = vars(constants)["actions"]
 ACHIEVEMENTS: list[str] = vars(constants)["achievements"]
 
 
+def check(suite: str, name: str) -> None:
+    """Raises ConfigError for a name that the suite does not have."""
+    check_name(suite, name, ("reward", "noreward"))
+
+
 def make_crafter(name: str, seed: int, options: CrafterOptions) -> "Crafter":
     """`reward` gives the rewards of the game, `noreward` none."""
-    check_name("crafter", name, ("reward", "noreward"))
+    check("crafter", name)
     size = options.size
     return Crafter(crafter.Env(size=(size, size), reward=name == "reward", seed=seed), size)
 

@@ -9,9 +9,14 @@ from dreamfleet.options.env import MemoryMazeOptions
 SIZES = ("9x9", "11x11", "13x13", "15x15")
 
 
+def check(suite: str, name: str) -> None:
+    """Raises ConfigError for a name that the suite does not have."""
+    check_name(suite, name, SIZES)
+
+
 def make_memorymaze(name: str, seed: int, options: MemoryMazeOptions) -> Env:
     """A maze by its size, such as 9x9."""
-    check_name("memorymaze", name, SIZES)
+    check("memorymaze", name)
     choose_renderer(f"memorymaze_{name}")
     from memory_maze import tasks  # it reads MUJOCO_GL when it is imported
 
