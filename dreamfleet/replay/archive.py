@@ -1,6 +1,6 @@
 """Reading a store without being its writer: the trajectories and episodes in it, for `dreamfleet replay`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ class Archive:
         self.directory = find_store(Path(directory).expanduser())
         state = open_state(self.directory / "state", is_writable=False)
         self.committed, self.capacity = state.committed, state.capacity
-        self._segments = list(_open_all(self.directory, state.store_id))
+        self._segments = list(open_segments(self.directory, state.store_id, lambda path: open_segment(str(path))))
         self.bytes = sum(segment.layout.size for segment in self._segments)
         rows = self._segments[0].layout.rows if self._segments else BLOCK_ROWS
         blocks = Blocks(len(self._segments) * rows // BLOCK_ROWS, length=1)
@@ -42,6 +42,10 @@ class Archive:
     @property
     def steps(self) -> int:
         return int(self._filled.sum())
+
+    def count_sequences(self, length: int) -> int:
+        """How many sequences of so many steps can be sampled."""
+        return sum(max(0, int(self._filled[chain].sum()) - length + 1) for chain in self._chains)
 
     def trajectories(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The segments and rows of each gap-free run of steps, for `read`."""
@@ -85,10 +89,11 @@ def find_store(directory: Path) -> Path:
     raise ReplayError(f"{directory} holds no replay; name a log directory, or LOGDIR/{TRAIN_REPLAY}")
 
 
-def _open_all(directory: Path, store_id: bytes) -> Iterator[Segment]:
+def open_segments(directory: Path, store_id: bytes, open_one: Callable[[Path], Segment]) -> Iterator[Segment]:
+    """The segments of a store that can be read, oldest first."""
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         try:
-            segment = open_segment(str(path))
+            segment = open_one(path)
         except (OSError, ValueError):
             continue  # evicted since it was listed, or damaged: its writer sets it aside
         if segment.id[:8] == store_id:

@@ -61,7 +61,8 @@ class GivesReferences(Protocol):
     """Lets another process of the machine map the rows of a sampled batch instead of receiving them.
 
     `sample_references` is `sample` with only `stepid`, and in `is_first` the rows that are to be marked as first.
-    `paths` says where the segments of step ids are (serial -> path), `oldest` the lowest serial that still exists.
+    `paths` says where the segments of step ids are (serial -> path), `oldest` the lowest serial that still exists. A
+    batch may end with sequences of another store, whose segments never go: they are named by their id in hexadecimal.
     """
 
     length: int

@@ -1,6 +1,5 @@
 """The directory of a store on disk: its lock, its state file and its segment files."""
 
-import fcntl
 import logging
 import mmap
 import os
@@ -133,6 +132,8 @@ def _open(path: Path) -> Segment:
 
 
 def _lock(path: Path) -> int:
+    import fcntl  # not on Windows, where nothing is trained, but environments run
+
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -80,6 +80,16 @@ def find_episodes(paths: Iterable[Path]) -> Iterator[Path]:
         yield from found
 
 
+def split_episodes(files: list[Path], held_out: float, seed: int) -> tuple[list[Path], list[Path]]:
+    """Those for training, and a share that is held out of it, in the order that they had; at least one of each."""
+    if held_out and len(files) < 2:
+        raise ReplayError(f"none of {len(files)} episodes can be held out; at least one is needed for training")
+    count = min(max(1, round(held_out * len(files))), len(files) - 1) if held_out else 0
+    chosen = set(np.random.default_rng(seed).permutation(len(files))[:count].tolist())
+    train = [path for index, path in enumerate(files) if index not in chosen]
+    return train, [files[index] for index in sorted(chosen)]
+
+
 def count_steps(files: Iterable[Path]) -> int:
     """Steps in files, of which no more than one array is read."""
     steps = 0

@@ -1,7 +1,7 @@
 """Step ids, and the rows that they stand for: gathered from mapped segments, in this process or in the learner's."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -65,6 +65,20 @@ def gather(
             if not _copy_patiently(segment, row, stop, part, patience_s) and not takes_torn:
                 return None
     return {name: output.reshape(*rows.shape, *output.shape[1:]) for name, output in outputs}
+
+
+def join_sequences(parts: Sequence[Batch]) -> Batch:
+    """Sequences of several stores as one batch, with the columns of the first; what others lack of these is zero."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([_like(value, part, name) for part in parts]) for name, value in parts[0].items()}
+
+
+def _like(value: np.ndarray, part: Batch, name: str) -> np.ndarray:
+    found = part.get(name)
+    if found is not None and (found.dtype, found.shape[1:]) == (value.dtype, value.shape[1:]):
+        return found
+    return np.zeros((len(part["stepid"]), *value.shape[1:]), value.dtype)
 
 
 def _copy_patiently(segment: Segment, row: int, stop: int, outputs: Batch, patience_s: float) -> bool:

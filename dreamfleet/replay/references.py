@@ -10,10 +10,11 @@ import numpy as np
 from dreamfleet.base.dimensions import STEP_ID_BYTES
 from dreamfleet.errors import NeedsRows
 from dreamfleet.replay.contract import Batch, GivesReferences
-from dreamfleet.replay.gather import PATIENCE_S, gather, split_step_ids
+from dreamfleet.replay.gather import PATIENCE_S, gather, join_sequences, split_step_ids
 from dreamfleet.replay.segment import Segment, open_segment
 from dreamfleet.replay.state import boot_id
 
+STORE_ID_BYTES, SEGMENT_ID_BYTES = 8, 16  # of those that a step id begins with
 _VISIBLE = ("stepid", "consec")  # of a batch of references; its `is_first` is not that of the rows
 
 
@@ -102,34 +103,51 @@ class Reader:
 
     def __init__(self):
         self._segments: dict[bytes, Segment] = {}
+        self._lasting: set[bytes] = set()  # those that were named by their whole ids
 
     def read(self, batch: Batch, paths: dict[str, str], oldest: int) -> Batch | None:
-        """The rows that references stand for, or None if some are gone; `oldest` is the lowest serial that is not."""
-        ids = batch["stepid"]
-        _, serials, rows = split_step_ids(ids.reshape(-1, STEP_ID_BYTES))
-        store_id = ids.reshape(-1, STEP_ID_BYTES)[0, :8].tobytes()
-        self._forget(store_id, oldest)
+        """The rows that references stand for, or None if some are gone; `oldest` is the lowest serial that is not.
+
+        The first sequence is of the replay's own store. Those of others may follow, whose segments are never gone and
+        named by their whole ids in `paths`.
+        """
+        ids, parts = batch["stepid"], []
+        self._lasting |= {bytes.fromhex(name) for name in paths if len(name) == 2 * SEGMENT_ID_BYTES}
+        self._forget(ids[0, 0, :STORE_ID_BYTES].tobytes(), oldest)
+        is_other = (ids[1:, 0, :STORE_ID_BYTES] != ids[:-1, 0, :STORE_ID_BYTES]).any(-1)
+        for part in np.split(ids, np.flatnonzero(is_other) + 1):
+            data = self._read_store(part, paths)
+            if data is None:
+                return None
+            parts.append({**data, "stepid": part})
+        data = join_sequences(parts)
+        data["is_first"] |= batch["is_first"]
+        return {**batch, **data}
+
+    def _read_store(self, ids: np.ndarray, paths: dict[str, str]) -> Batch | None:
+        """The rows of steps that are all of one store."""
+        flat = ids.reshape(-1, STEP_ID_BYTES)
+        store_id, (_, serials, rows) = flat[0, :STORE_ID_BYTES].tobytes(), split_step_ids(flat)
         try:
             segments = {serial: self._find(store_id, serial, paths) for serial in np.unique(serials).tolist()}
         except (OSError, ValueError, KeyError):
             return None
         shape = ids.shape[:-1]
         data = gather(segments, serials.reshape(shape), rows.reshape(shape), patience_s=PATIENCE_S)
-        if data is None or any(segment.id != _segment_id(store_id, serial) for serial, segment in segments.items()):
-            return None
-        data["is_first"] |= batch["is_first"]
-        return {**batch, **data}
+        is_reused = any(segment.id != _segment_id(store_id, serial) for serial, segment in segments.items())
+        return None if is_reused else data
 
     def _find(self, store_id: bytes, serial: int, paths: dict[str, str]) -> Segment:
         segment_id = _segment_id(store_id, serial)
         if segment_id not in self._segments:
-            self._segments[segment_id] = open_segment(paths[str(serial)], segment_id)
+            name = segment_id.hex() if segment_id in self._lasting else str(serial)
+            self._segments[segment_id] = open_segment(paths[name], segment_id)
         return self._segments[segment_id]
 
     def _forget(self, store_id: bytes, oldest: int) -> None:
         """Lets go of segments that are gone, so that their space is free."""
-        for segment_id in list(self._segments):
-            if segment_id[:8] != store_id or int.from_bytes(segment_id[8:], "big") < oldest:
+        for segment_id in self._segments.keys() - self._lasting:
+            if segment_id[:STORE_ID_BYTES] != store_id or int.from_bytes(segment_id[STORE_ID_BYTES:], "big") < oldest:
                 del self._segments[segment_id]
 
 

@@ -58,7 +58,6 @@ class Rows:
             clean(segment, committed)
         self.blocks.drop(0, len(self.blocks.filled))
         self.items.drop(0, self.pool.slots * self.layout.rows)
-        self.unseen.clear()
         self._restore(is_whole=False)
 
     def append(self, batch: Batch, workers: Sequence[int], note: bytes) -> list[int]:
@@ -111,6 +110,20 @@ class Rows:
         places = np.where(is_known, slots * self.layout.rows + rows, 0)
         is_known &= places % BLOCK_ROWS < self.blocks.filled[places // BLOCK_ROWS]
         return places, is_known
+
+    def save_unseen(self) -> np.ndarray:
+        """Serial and row of each sequence in the online queue, [n, 2]."""
+        return np.stack(self.locate(np.array(self.unseen, np.int64)), 1)
+
+    def load_unseen(self, unseen: np.ndarray | None) -> None:
+        """Fills the online queue as it was saved, but for rows that are gone; versions before saved none."""
+        self.unseen.clear()
+        if unseen is None:
+            return
+        serials, rows = unseen.T
+        slots = serials % self.pool.slots
+        is_there = self.pool.serials[slots] == serials
+        self.unseen.extend((slots * self.layout.rows + rows)[is_there].tolist())
 
     def _place(self, workers: Sequence[int], is_first: list[bool], committed: int) -> tuple[list, list, list]:
         """Places for the rows, those of rows whose episode was abandoned, and the sequences that become complete."""

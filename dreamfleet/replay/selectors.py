@@ -20,20 +20,17 @@ class Selector:
         self._recency_exponent = options.recency_exponent
         self.priorities = Priorities(options, blocks, rows) if self._fractions[2] else None
 
-    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """`count` places out of those of all items."""
+    def draw(self, rng: np.random.Generator, count: int, is_zeroed: bool = False) -> np.ndarray:
+        """`count` places out of those of all items; `is_zeroed` says that the caller sets their priorities to 0."""
         uniform, recency, priority = rng.multinomial(count, self._fractions)
         ages = [rng.integers(0, len(self._items), uniform)] if uniform else []
         ages += [draw_ages(rng, len(self._items), self._recency_exponent, recency)] if recency else []
         drawn = [self._items[len(self._items) - 1 - age] for age in ages]
         if priority and self.priorities:
-            drawn.append(self._draw_priority(rng, priority, self.priorities))
+            drawn.append(places := self.priorities.draw(rng, priority, is_zeroed))
+            # When every priority is 0, one is as good as another.
+            drawn.append(self._items[rng.integers(0, len(self._items), priority - len(places))])
         return np.concatenate(drawn)
-
-    def _draw_priority(self, rng: np.random.Generator, count: int, priorities: "Priorities") -> np.ndarray:
-        places = priorities.draw(rng, count)
-        # When every priority is 0, one is as good as another.
-        return self._items[rng.integers(0, len(self._items), count)] if places is None else places
 
 
 def draw_ages(rng: np.random.Generator, items: int, exponent: float, count: int) -> np.ndarray:
@@ -53,6 +50,8 @@ class Priorities:
 
         max_fraction * max(p) + (1 - max_fraction) * mean(p).
 
+    Sequences with a step of infinite priority, such as a new one, come before all others, each as likely as another.
+
     Weights are kept by block: when a step changes, those of its block and of the blocks that reach it are made anew,
     all together before the next draw.
     """
@@ -63,6 +62,8 @@ class Priorities:
         self._initial = float(options.priority_initial) ** options.priority_exponent
         self._powers = np.full((rows // BLOCK_ROWS, BLOCK_ROWS), self._initial, np.float32)
         self._tree = SumTree(rows // BLOCK_ROWS, BLOCK_ROWS)
+        # 1 for each sequence of infinite priority, which has no weight in the other tree.
+        self._first = SumTree(rows // BLOCK_ROWS, BLOCK_ROWS) if np.isinf(self._initial) else None
         self._changed: set[int] = set()
 
     def begin(self, first: int, priorities: np.ndarray) -> None:
@@ -76,7 +77,8 @@ class Priorities:
         """Forgets a range of blocks."""
         self._powers[first:end] = self._initial
         self._changed.difference_update(range(first, end))
-        self._tree.set(np.arange(first, end), np.zeros((end - first, BLOCK_ROWS)))
+        for tree in filter(None, (self._tree, self._first)):
+            tree.set(np.arange(first, end), np.zeros((end - first, BLOCK_ROWS)))
 
     def note_items(self, places: Iterable[int]) -> None:
         """Hears of sequences that are complete now."""
@@ -94,12 +96,29 @@ class Priorities:
             blocks = self._blocks.previous[blocks]
             blocks = blocks[blocks >= 0]
 
-    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray | None:
-        """Places of sequences, or None if all have weight 0."""
+    def draw(self, rng: np.random.Generator, count: int, is_zeroed: bool) -> np.ndarray:
+        """Places of sequences: `count`, or fewer where no other has any weight."""
+        first = self._draw_first(rng, count, is_zeroed)
         self._refresh()
-        if self._tree.total <= 0.0:
-            return None
-        return self._tree.find(rng.random(count))
+        rest = self._tree.find(rng.random(count - len(first))) if self._tree.total > 0.0 else first[:0]
+        return np.concatenate([first, rest])
+
+    def _draw_first(self, rng: np.random.Generator, count: int, is_zeroed: bool) -> np.ndarray:
+        """Places of sequences with infinite priority, as far as there are any."""
+        places = np.zeros(0, np.int64)
+        while self._first and len(places) < count:
+            self._refresh()
+            if not self._first.total:
+                break
+            # One at a time where that settles the priority of others too, which share steps with it.
+            most = 1 if is_zeroed else min(count, int(self._first.total))
+            drawn = self._first.find(rng.random(most))
+            places = np.concatenate([places, drawn])
+            if not is_zeroed:
+                break
+            steps = self._blocks.sequences(drawn).reshape(-1)
+            self.set(steps, np.zeros(len(steps), np.float32))
+        return places
 
     def _power(self, priorities: np.ndarray) -> np.ndarray:
         return np.asarray(priorities, np.float32) ** np.float32(self._options.priority_exponent)
@@ -112,14 +131,18 @@ class Priorities:
         length = self._blocks.length
         chain = self._blocks.follow(blocks)
         steps = self._powers[chain].reshape(len(blocks), -1)
+        is_start = np.arange(BLOCK_ROWS) < self._blocks.count_starts(chain)[:, None]
+        if self._first:
+            is_infinite = np.isinf(steps)
+            is_first = is_start & sliding_max(is_infinite, length)[:, :BLOCK_ROWS]
+            self._first.set(blocks, is_first)
+            steps, is_start = np.where(is_infinite, 0, steps), is_start & ~is_first
         sums = np.zeros((len(blocks), steps.shape[1] + 1))
         np.add.accumulate(steps, 1, np.float64, out=sums[:, 1:])
         weights = (sums[:, length : length + BLOCK_ROWS] - sums[:, :BLOCK_ROWS]) / length
         if self._options.priority_max:
             most = sliding_max(steps, length)[:, :BLOCK_ROWS]
             weights = self._options.priority_max * most + (1 - self._options.priority_max) * weights
-        starts = self._blocks.count_starts(chain)
-        is_start = np.arange(BLOCK_ROWS) < starts[:, None]
         self._tree.set(blocks, np.where(is_start, np.maximum(weights, 0.0), 0.0))
 
 

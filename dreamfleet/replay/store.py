@@ -177,7 +177,8 @@ class Store:
         """A watermark: what belongs to a checkpoint is what was committed by then."""
         with self._lock:
             rngs = {mode: rng.bit_generator.state for mode, rng in self._rngs.items()}
-            return {"store": self._state.store_id, "committed": self._state.committed, "rngs": rngs}
+            mark = {"store": self._state.store_id, "committed": self._state.committed, "rngs": rngs}
+            return {**mark, "unseen": self._rows.save_unseen()} if self._rows else mark
 
     def load(self, data: dict[str, Any]) -> None:
         """Goes on from a watermark; rows beyond it are kept, unless the store was told to truncate them."""
@@ -187,6 +188,7 @@ class Store:
                     self._rng(mode).bit_generator.state = state
             if self.truncates and self._rows and data["store"] == self._state.store_id:
                 self._rows.truncate(data["committed"])
+                self._rows.load_unseen(data.get("unseen"))
                 self._load_priorities()
 
     def sync(self) -> None:
@@ -249,18 +251,19 @@ class Store:
         with self._lock:
             if not len(self) or not self._rows:
                 raise ReplayError(f"no sequence of {self.length} rows to sample yet; wait until len(replay) > 0")
-            places = self._rows.blocks.sequences(self._choose(batch, mode))
-            if self._selector.priorities and self._sampling.priority_zero and mode == "train":
+            is_zeroed = self._sampling.priority_zero and mode == "train"
+            places = self._rows.blocks.sequences(self._choose(batch, mode, is_zeroed))
+            if self._selector.priorities and is_zeroed:
                 self._set_priorities(places.reshape(-1), np.zeros(places.size, np.float32))
             return *self._rows.locate(places), dict(self._rows.pool.live)
 
-    def _choose(self, batch: int, mode: str) -> np.ndarray:
+    def _choose(self, batch: int, mode: str, is_zeroed: bool) -> np.ndarray:
         assert self._rows
         unseen = self._rows.unseen if mode == "train" else ()
         first = np.array([self._rows.unseen.popleft() for _ in range(min(batch, len(unseen)))], np.int64)
         if len(first) == batch:
             return first
-        drawn = self._selector.draw(self._rng(mode), batch - len(first))
+        drawn = self._selector.draw(self._rng(mode), batch - len(first), is_zeroed)
         return np.concatenate([first, drawn]) if len(first) else drawn
 
     def _rng(self, mode: str) -> np.random.Generator:

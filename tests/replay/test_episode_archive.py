@@ -6,7 +6,14 @@ import pytest
 from dreamfleet.cli import main
 from dreamfleet.errors import ReplayError
 from dreamfleet.replay.archive import Archive, find_store
-from dreamfleet.replay.episodes import count_steps, export_episodes, find_episodes, import_episodes, read_episode
+from dreamfleet.replay.episodes import (
+    count_steps,
+    export_episodes,
+    find_episodes,
+    import_episodes,
+    read_episode,
+    split_episodes,
+)
 from tests.replay.stores import all_rows, fill, make_row, open_store, stack
 
 
@@ -177,3 +184,55 @@ def test_rows_of_several_workers(tmp_path):
             store.add_many(stack([make_row(n), make_row(1000 + n)]), [4, 5])
         starts = {int(Archive(tmp_path).column("n", *trajectory)[0]) for trajectory in Archive(tmp_path).trajectories()}
         assert starts == {0, 1000}
+
+
+def read_numbers(directory) -> list:
+    archive = Archive(directory)
+    return sorted(archive.column("n", *rows).tolist() for _, *rows in archive.episodes())
+
+
+def test_held_out_episodes_are_whole_and_nowhere_else(logdir, tmp_path, capsys):
+    main(["replay", "export", str(logdir), str(tmp_path / "episodes")])
+    for seed in (0, 0, 1):
+        target = tmp_path / f"new{len(list(tmp_path.glob('new*')))}"
+        assert (
+            main(
+                ["replay", "import", str(tmp_path / "episodes"), str(target), "--held-out", "0.4", "--seed", str(seed)]
+            )
+            == 0
+        )
+        train, held_out = read_numbers(target), read_numbers(target / "replay" / "held_out")
+        assert len(held_out) == 2
+        assert sorted(train + held_out) == read_numbers(logdir)
+    assert "\nheld out 2 episodes (" in capsys.readouterr().out
+    chosen = [read_numbers(tmp_path / f"new{i}" / "replay" / "held_out") for i in range(3)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.01, 1), (0.5, 5), (0.25, 2), (0.99, 9)])
+def test_a_share_of_episodes_is_held_out(share, expected, tmp_path):
+    files = [tmp_path / str(n) for n in range(10)]
+    train, held_out = split_episodes(files, share, seed=0)
+    assert len(held_out) == expected and sorted(train + held_out) == sorted(files)
+
+
+def test_one_episode_cannot_be_held_out(tmp_path):
+    assert split_episodes([tmp_path], 0.0, seed=0) == ([tmp_path], [])
+    with pytest.raises(ReplayError, match="none of 1 episodes can be held out"):
+        split_episodes([tmp_path], 0.5, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--held-out", "1"], "held-out=1.0 must be in [0, 1)"),
+        (["--held-out", "-0.1"], "held-out=-0.1 must be in [0, 1)"),
+        (["--seed", "-1"], "seed=-1 is negative"),
+        (["--held-out", "0.5"], "is a store, beside which held-out episodes have no place"),
+    ],
+)
+def test_what_cannot_be_held_out_is_refused(logdir, tmp_path, words, part, capsys):
+    main(["replay", "export", str(logdir), str(tmp_path / "episodes")])
+    store = str(logdir / "replay" / "train")
+    assert main(["replay", "import", str(tmp_path / "episodes"), store, *words]) == 2
+    assert part in capsys.readouterr().err

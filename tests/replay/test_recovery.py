@@ -315,3 +315,18 @@ def test_a_watermark_truncates_where_that_is_wanted(tmp_path):
         fill(again, 200, start=101)
         assert sorted(all_rows(again)) == list(range(301))
         assert again.stats()["trajectories"] == 1
+
+
+def test_the_online_queue_goes_on_from_a_watermark_where_rows_are_truncated(tmp_path):
+    options = {"directory": tmp_path, "truncates": True, "online": True}
+    with open_store(5, 1000, **options) as store:
+        fill(store, 50)
+        store.sample(3)
+        watermark = store.save()
+        fill(store, 20, start=50)
+        store.sample(10)
+    with open_store(5, 1000, **options) as again:
+        again.load(watermark)
+        assert again.sample(7)["n"][:, 0].tolist() == [15, 20, 25, 30, 35, 40, 45]
+        again.load({key: value for key, value in watermark.items() if key != "unseen"})  # of a version without
+        assert not again._rows.unseen

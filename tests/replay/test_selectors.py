@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 from dreamfleet.errors import ReplayError
 from dreamfleet.options.replay import SamplingOptions
 from dreamfleet.replay import Store
+from dreamfleet.replay.gather import make_step_ids
 from dreamfleet.replay.selectors import draw_ages, sliding_max
 from dreamfleet.replay.sum_tree import SumTree
 from tests.replay.stores import BLOCK_ROWS, fill, make_row, open_store, stack
@@ -118,7 +119,7 @@ def test_priority_by_mean_and_maximum(length, exponent, max_fraction):
 
 @pytest.mark.parametrize("changed", [[0], [BLOCK_ROWS], [BLOCK_ROWS + 3, 200], [299]])
 def test_a_few_steps_change_the_weight_of_all_sequences_that_they_are_in(changed):
-    options = {"priority_exponent": 1.0, "priority_max": 0.5, "priority_zero": False}
+    options = {"priority_exponent": 1.0, "priority_max": 0.5, "priority_zero": False, "priority_initial": 1.0}
     with open_store(BLOCK_ROWS + 9, 1000, sampling=SamplingOptions(0, 0, 1, **options)) as store:
         fill(store, 300)
         data = store.sample(2000)  # all weights are known to the tree by then
@@ -140,8 +141,51 @@ def test_new_steps_have_the_initial_priority():
         check_distribution(draw_starts(store), np.repeat([1.0, 2.0], 100))
 
 
+def test_steps_without_a_priority_come_before_all_others_each_once():
+    """The default, an infinite priority: the sequences that hold such a step, one after the other."""
+    with open_store(length=4, capacity=1000, sampling=SamplingOptions(0, 0, 1)) as store:
+        fill(store, 100)
+        assert set(store.sample(200)["n"].ravel().tolist()) == set(range(100)), "more than there are, so that all come"
+        data = store.sample(1)  # nothing is new any more
+        store.update({"stepid": data["stepid"], "priority": np.full((1, 4), 1e30, np.float32)})
+        fill(store, 8, start=100)
+        starts = []
+        while not set(range(100, 108)) <= {row for start in starts for row in range(start, start + 4)}:
+            starts.append(int(store.sample(1)["n"][0, 0]))
+            assert starts[-1] > 96, "an old sequence came before all new steps were seen"
+        assert len(starts) <= 8, "a sequence was drawn again though all of its steps had been"
+        known = int(data["n"][0, 0])
+        assert store.sample(50)["n"][0, 0] in range(known - 3, known + 4), "then it is the highest priority"
+
+
+def test_a_report_takes_new_sequences_first_and_leaves_them_new():
+    with open_store(length=1, capacity=1000, sampling=SamplingOptions(0, 0, 1)) as store:
+        fill(store, 60)
+        set_priorities(store, np.ones(60))
+        fill(store, 2, start=60)
+        for _ in range(20):
+            numbers = store.sample(10, "report")["n"][:, 0]
+            assert (numbers >= 60).sum() == 2, "as many as there are new ones"
+        assert sorted(store.sample(2)["n"][:, 0].tolist()) == [60, 61]
+
+
+def test_infinite_priorities_survive_eviction_and_updates_of_neighbours():
+    with open_store(length=5, capacity=256, sampling=SamplingOptions(0, 0, 1, priority_zero=False)) as store:
+        fill(store, 1500)
+        kept = store.stats()["steps"]
+        check_distribution(draw_starts(store) - (1500 - kept), np.ones(kept - 4))
+        newest = store._rows.items[np.array([len(store) - 1])]
+        serials, rows = store._rows.locate(store._rows.blocks.sequences(newest))
+        ids = make_step_ids(store._state.store_id, serials, rows)
+        store.update({"stepid": ids, "priority": np.ones((1, 5), np.float32)})
+        starts = {int(n) for _ in range(200) for n in store.sample(20)["n"][:, 0]}
+        assert max(starts) == 1494, "all steps of the newest sequence have a priority, and not all of the one before"
+
+
 def test_priorities_after_eviction():
-    selection = SamplingOptions(0, 0, 1, priority_exponent=1.0, priority_max=0.5, priority_zero=False)
+    selection = SamplingOptions(
+        0, 0, 1, priority_exponent=1.0, priority_initial=1.0, priority_max=0.5, priority_zero=False
+    )
     with open_store(length=5, capacity=256, sampling=selection) as store:
         fill(store, 200)
         set_priorities(store, np.full(200, 9.0))

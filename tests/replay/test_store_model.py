@@ -18,6 +18,7 @@ SELECTIONS = (
     SamplingOptions(1, 1, 0),
     SamplingOptions(0, 0, 1),
     SamplingOptions(1, 1, 1, priority_zero=False),
+    SamplingOptions(0, 0, 1, priority_initial=1.0),
 )
 
 

@@ -1,0 +1,1 @@
+"""Learning curves of named tasks over seeds and ways to run them, compared with recorded ones."""
