@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Imports, and prints what was taken, what was not, and how to go on."""
-    from dreamfleet.migration.logdirs import CONFIG, find_checkpoint, find_chunks
+    from dreamfleet.migration.logdirs import CONFIG, EVAL_REPLAYS, OLD_CHECKPOINT, find_checkpoint, find_chunks
 
     refuse_words(words, "import-reference", FLAGS)
     source, logdir = args.source.expanduser(), args.logdir.expanduser()
@@ -47,6 +47,8 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         options |= _import_weights(checkpoint, logdir)
     if chunks:
         _import_replay(chunks, logdir)
+    _tell_rest([OLD_CHECKPOINT] if (source / OLD_CHECKPOINT).is_file() else [], "an older version's, which is not read")
+    _tell_rest([name for name in EVAL_REPLAYS if find_chunks(source, name)], "evaluation collects its own steps")
     print("\nnot taken: optimiser, normalisers, step counter, metrics; training starts at step 0 with what was taken")
     command = [f"--{key} {shlex.quote(_word(value))}" for key, value in {"logdir": str(logdir), **options}.items()]
     print("\ngo on with:\n  dreamfleet train " + " \\\n    ".join(command))
@@ -78,8 +80,7 @@ def _import_weights(checkpoint: Path, logdir: Path) -> dict[str, Any]:
     draft.commit({"updates": updates, "elapsed_s": 0.0})
     print(f"weights   {len(taken)} of {len(params)} arrays after {updates:,} updates, to {target}")
     if left:
-        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
-        print(f"            not taken: {', '.join(left[:SHOWN])}{more}")
+        print(f"            not taken: {_few(left, ', ')}")
     return {"run.from_checkpoint": str(target), "run.from_checkpoint_regex": "^(model|learning/slow_critic)/"}
 
 
@@ -88,8 +89,20 @@ def _import_replay(chunks: list[Path], logdir: Path) -> None:
     from dreamfleet.replay import Store
 
     with Store(1, 0, directory=logdir / TRAIN_REPLAY, least=count_rows(chunks)) as store:
-        rows = import_chunks(chunks, store)
-    print(f"replay    {rows:,} steps of {len(chunks):,} chunks, to {logdir / TRAIN_REPLAY}")
+        rows, left = import_chunks(chunks, store)
+    print(f"replay    {rows:,} steps of {len(chunks) - len(left):,} chunks, to {logdir / TRAIN_REPLAY}")
+    if left:
+        print(f"            not taken: {_few([f'{path.name}: {why}' for path, why in left.items()])}")
+
+
+def _tell_rest(names: list[str], why: str) -> None:
+    for name in names:
+        print(f"{name:<9} not taken: {why}")
+
+
+def _few(words: list[str], between: str = "\n                       ") -> str:
+    more = [f"and {len(words) - SHOWN} more"] if len(words) > SHOWN else []
+    return between.join(words[:SHOWN] + more)
 
 
 def _word(value: Any) -> str:

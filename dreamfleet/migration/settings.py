@@ -84,6 +84,8 @@ RENAMED = {
     "agent.loss_scales.value": "dreamer.loss_scales.value",
     "agent.loss_scales.repval": "dreamer.loss_scales.replay_value",
 }
+NONE = "no such option here"
+FILTERS = {"pillow": "bilinear", "opencv": "area"}
 NORMS = {"perc": "percentiles", "meanstd": "meanstd", "none": "none"}
 CHANGED: dict[str, tuple[str, Callable[[Any], Any]]] = {  # with what becomes of the value
     "run.actor_batch": ("run.actor_batch", lambda value: max(0, int(value))),
@@ -93,6 +95,10 @@ CHANGED: dict[str, tuple[str, Callable[[Any], Any]]] = {  # with what becomes of
     "agent.advnorm.impl": ("dreamer.advantage_norm", NORMS.__getitem__),
     "env.atari.actions": ("env.atari.actions", lambda value: {"all": "full"}.get(value, value)),
     "env.atari100k.actions": ("env.atari100k.actions", lambda value: {"all": "full"}.get(value, value)),
+    **{
+        f"env.{suite}.resize": (f"env.{suite}.resize", FILTERS.__getitem__)
+        for suite in ("atari", "atari100k", "procgen")
+    },
     **{
         f"env.{suite}.size": (f"env.{suite}.size", lambda value: value[0] if value[0] == value[1] else value)
         for suite in ("atari", "atari100k", "dmc", "crafter", "procgen")
@@ -110,7 +116,8 @@ def translate_options(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     defaults = flatten(load_options())
     for theirs, value in _flat(config):
         if theirs not in OURS:
-            left[theirs] = f"{value!r}: no such option here"
+            reason = "belongs to the old run, or to its machines: give it anew" if theirs in defaults else NONE
+            left[theirs] = f"{value!r}: {reason}"
             continue
         ours, convert = OURS[theirs]
         try:
