@@ -33,6 +33,11 @@ class Checkpoint:
         return self.manifest["score"]
 
     @property
+    def is_scored_by_eval(self) -> bool:
+        """Whether its score is of evaluation episodes, rather than of training."""
+        return self.manifest.get("score_of") == "eval"
+
+    @property
     def parts(self) -> list[str]:
         return sorted(self.manifest["parts"])
 

@@ -5,6 +5,7 @@ import logging
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from dreamfleet.checkpoint.checkpoint import Checkpoint, part_path
@@ -45,15 +46,24 @@ def last_number(root: Path) -> int:
 
 def prune(root: Path, keep: int) -> None:
     """Removes what is older than the newest `keep` intact checkpoints, except the one of the best score."""
-    intact = [checkpoint for name in list_names(root) if (checkpoint := _open_intact(root / name))]
+    intact = [checkpoint for name in list_names(root) if (checkpoint := open_intact(root / name))]
     if len(intact) <= keep:
         return
-    scores = {checkpoint.name: checkpoint.score for checkpoint in intact if checkpoint.score is not None}
-    best = max(scores, key=scores.__getitem__, default=None)  # of equals the newest
+    best = find_best(intact)
     oldest = parse_name(intact[keep - 1].name)
     for name in list_names(root):
-        if parse_name(name) < oldest and name != best:
+        if parse_name(name) < oldest and not (best and name == best.name):
             discard(root / name)
+
+
+def find_best(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The one of the best score among checkpoints that are sorted the newest first; of equals the newest.
+
+    Scores of evaluation count before those of training, with which they cannot be compared.
+    """
+    scored = [(checkpoint, score) for checkpoint in checkpoints if (score := checkpoint.score) is not None]
+    best = max(scored, key=lambda pair: (pair[0].is_scored_by_eval, pair[1]), default=None)
+    return best and best[0]
 
 
 def link_part(checkpoint: Path, part: str) -> None:
@@ -96,7 +106,8 @@ def _number(path: Path) -> int:
     return parse_name(name)[0] if _NAME.fullmatch(name) else 0
 
 
-def _open_intact(path: Path) -> Checkpoint | None:
+def open_intact(path: Path) -> Checkpoint | None:
+    """A checkpoint whose parts are all there, as far as can be seen without reading them."""
     try:
         checkpoint = Checkpoint(path)
         checkpoint.verify(deep=False)

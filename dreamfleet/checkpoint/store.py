@@ -78,6 +78,20 @@ class Checkpoints:
                 log.warning("checkpoint %s has no part of the %s, which was away when it was saved", name, part)
         return None
 
+    def best(self) -> Checkpoint | None:
+        """The whole checkpoint of the best score, if any has one; a damaged one is passed over with a warning."""
+        with files.reading(self._root):
+            names = retention.list_names(self._root)
+        found = [checkpoint for name in names if (checkpoint := retention.open_intact(self._root / name))]
+        while best := retention.find_best(found):
+            try:
+                best.verify()
+                return best
+            except CheckpointError as error:
+                log.warning("checkpoint %s is skipped for the one of the next best score: %s", best.name, error)
+                found.remove(best)
+        return None
+
     def newest_manifest(self) -> dict:
         """What the newest checkpoint was committed with, whether or not its parts are whole; empty without one."""
         with files.reading(self._root):

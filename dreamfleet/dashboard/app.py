@@ -165,7 +165,7 @@ class Pages:
         def load(run: Run) -> dict[str, Any]:
             run.load_config()
             values = (run.config or {}).items()
-            return {key: list(value) if isinstance(value, tuple) else value for key, value in values}
+            return {key: _as_json(value) for key, value in values}
 
         return await _json(lambda: {run.name: load(run) for run in runs})
 
@@ -304,6 +304,13 @@ def _read_cursor(request: Request, names: list[str]) -> dict[str, list[int]]:
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return {}
     return {name: numbers for name, numbers in cursors.items() if len(numbers) == 4 and min(numbers) >= 0}
+
+
+def _as_json(value: Any) -> Any:
+    """The value of an option; JSON has no infinity."""
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 async def _json(load: Callable[[], Any]) -> Response:

@@ -215,7 +215,7 @@ class Run:
         progress, status = self.progress, self.status
         updated = max(self._versions.get(name, (-1, -1))[1] for name in ("progress.json", "status.json")) / 1e9
         is_silent = time.time() - updated > SILENT_S
-        is_complete = 0 < progress.total_steps <= progress.step
+        is_complete = progress.goal().share >= 1
         state = status.get("state") or ("running" if updated > 0 else "starting")
         if state == "done" or (
             is_silent and is_complete and state not in ENDED

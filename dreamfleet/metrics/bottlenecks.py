@@ -9,25 +9,55 @@ from dreamfleet.base import waits as kinds
 from dreamfleet.metrics.progress import Progress
 
 _MAX_WAITS = 2
-_ALWAYS = 0.95  # a share of the time above this is one uninterrupted wait
+_ALWAYS = 0.99  # a share of the time above this is one uninterrupted wait
 _SHORT_S = 0.5
 MATTERS = 0.2  # a wait for less of the time than this is no bottleneck
+# What follows from the phase before the first update, and would name a bottleneck that the run does not have.
+_BEFORE_TRAINING = (
+    kinds.RATIO_INSERT,
+    kinds.RATIO_SAMPLE,
+    kinds.REPLAY_ROOM,
+    kinds.BATCH,
+    kinds.SAMPLE_BATCH,
+    kinds.ACTION,
+)
+_FIRST = {kinds.TRAIN_STEP: "compiling train step", kinds.RATIO_SAMPLE: "waiting for environments"}
 _BOTTLENECKS = dict.fromkeys(wait.bottleneck for wait in kinds.ALL if wait.bottleneck)
 
 
 def find_phase(progress: Progress, status: dict) -> str:
-    """Starting, prefilling replay buffer, compiling, training, saving, stopping, stopped, finished or failed."""
+    """Starting, compiling, prefilling replay buffer, training, saving, stopping, stopped, finished or failed."""
     state = status.get("state", "starting")
     if state == "complete":
         return "finished"
     if state == "stopping":
         return "saving" if _is_waiting(status, kinds.CHECKPOINT, kinds.CHECKPOINT_PART) else "stopping"
-    roles = status.get("roles", {})
-    if state != "running" or (roles and "agent" not in roles):  # the agent of joined roles is elsewhere
+    if state == "starting" and _is_waiting(status, kinds.FIRST_POLICY):
+        return "compiling"
+    if state != "running" or is_joined(status):
         return state
-    if progress.updates:
+    if has_trained(progress, status):
         return "training"
     return "compiling" if _is_waiting(status, kinds.TRAIN_STEP) else "prefilling replay buffer"
+
+
+def is_joined(status: dict) -> bool:
+    """Whether these are roles that have joined a run, whose agent is elsewhere."""
+    roles = status.get("roles", {})
+    return bool(roles) and "agent" not in roles
+
+
+def has_trained(progress: Progress, status: dict) -> bool:
+    """Whether there was an update since the agent started; those of earlier lives of a run are among the progress."""
+    agent = status.get("roles", {}).get("agent", {})
+    return bool((agent.get("figures") or {}).get("new_updates", progress.updates))
+
+
+def find_compilation_s(status: dict) -> float:
+    """For how long the agent has been compiling what the phase is about."""
+    waits = [wait for role in status.get("roles", {}).values() for wait in role.get("waits") or ()]
+    compiling = (kinds.FIRST_POLICY, kinds.TRAIN_STEP)
+    return max((wait["seconds"] for wait in waits if kinds.find(wait["what"])[0] in compiling), default=0.0)
 
 
 def format_waits(status: dict, progress: Progress) -> str:
@@ -36,14 +66,21 @@ def format_waits(status: dict, progress: Progress) -> str:
     for name, role in status.get("roles", {}).items():
         for wait in role.get("waits") or ():
             waits.setdefault(wait["what"], []).append((wait["seconds"], wait.get("share", 1.0), name))
-    causes = {what: entries for what, entries in waits.items() if not _is_explained(what, waits)}
+    hidden = () if has_trained(progress, status) or is_joined(status) else _BEFORE_TRAINING
+    if status.get("state") == "starting":  # until the first steps: they may have to come from elsewhere
+        hidden = tuple(kind for kind in hidden if kind is not kinds.RATIO_SAMPLE)
+    causes = {
+        what: entries
+        for what, entries in waits.items()
+        if not _is_explained(what, waits) and kinds.find(what)[0] not in hidden
+    }
     ranked = sorted(causes.items(), key=lambda item: -max(item[1])[0])[:_MAX_WAITS]
-    return ", ".join(_format_wait(what, entries, progress) for what, entries in ranked)
+    return ", ".join(_format_wait(what, entries, has_trained(progress, status)) for what, entries in ranked)
 
 
 def describe_wait(what: str, seconds: float, share: float, who: str, progress: Progress) -> str:
     """One wait of one role in the user's words."""
-    return _format_wait(what, [(seconds, share, who)], progress)
+    return _format_wait(what, [(seconds, share, who)], bool(progress.updates))
 
 
 def find_bottleneck(status: dict, progress: Progress) -> str:
@@ -75,11 +112,11 @@ def _is_explained(what: str, waits: dict) -> bool:
     return cause is not None and cause() in waits
 
 
-def _format_wait(what: str, entries: list[tuple[float, float, str]], progress: Progress) -> str:
+def _format_wait(what: str, entries: list[tuple[float, float, str]], has_trained: bool) -> str:
     seconds, share, _ = max(entries)
     who = _join(list(dict.fromkeys(name for _, _, name in entries)))
     kind, names = kinds.find(what)
-    shown = "compiling train step" if kind is kinds.TRAIN_STEP and not progress.updates else kind.shown
+    shown = kind.shown if has_trained else _FIRST.get(kind, kind.shown)
     text = shown.format(**{**names, "who": who, "what": what, "time": _format_time(seconds, share, "for ")})
     return text if "{time}" in shown else f"{text} ({_format_time(seconds, share)})"
 

@@ -12,6 +12,7 @@ from dreamfleet.metrics.video_recorder import VideoRecorder
 
 REWARD_CHANGE = 0.01  # from one step to the next, from which on it counts for `reward_rate`
 QUIET_S = 1.0  # with environments at work, somebody's rows come within this time
+MOST_ENVS = 4096  # that are followed
 MOST_STATS, STAT_LENGTH = 300, 160  # `log/` keys, and characters of one: loggers take a thousand names of 200
 
 
@@ -68,11 +69,14 @@ class EpisodeTracker:
         rows = {key: np.asarray(batch[key]) for key in ("envid", "is_eval", "is_first", "is_last", "reward")}
         rows["is_first"], rows["is_last"] = rows["is_first"].astype(bool), rows["is_last"].astype(bool)
         count = len(rows["envid"])
-        rows |= {key: value for key, value in batch.items() if self._is_kept(key, value, count)}
-        rows["slot"] = self._find_slots(rows["envid"].tolist())
+        images = [key for key, value in batch.items() if _is_image(value, count)]
+        columns = ["reward", *(key for key, value in batch.items() if self._is_kept(key, value, count))]
+        rows |= {key: batch[key] for key in (*images, *columns[1:])}
+        rows["slot"] = self._find_slots(rows["envid"].tolist(), now)
+        rows["is_changed"] = self._find_changes(rows)
         episodes = []
         for turn in self._turns(rows):
-            episodes += self._advance(turn, now)
+            episodes += self._advance(turn, columns, images, now)
         return episodes
 
     def forget(self) -> None:
@@ -81,20 +85,15 @@ class EpisodeTracker:
         for recorder in self._recorders.values():
             recorder.cut()
 
-    def _advance(self, rows: Batch, now: float) -> list[Episode]:
+    def _advance(self, rows: Batch, columns: list[str], images: list[str], now: float) -> list[Episode]:
         # Every environment has at most one row here, so that indexing by slot never hits a place twice.
         slots, is_first, is_last = rows["slot"], rows["is_first"], rows["is_last"]
         if is_first.any():
             self._start(slots[is_first])
         self._seen[slots] = now
-        self._reward_changes[slots] += ~is_first & (np.abs(rows["reward"] - self._reward[slots]) >= REWARD_CHANGE)
-        self._reward[slots] = rows["reward"]
-        images = []
-        for key, values in rows.items():
-            if values.ndim == 4:
-                images.append(key)
-            elif key == "reward" or is_logged(key):
-                self._column(key).add(slots, values)
+        self._reward_changes[slots] += rows["is_changed"]
+        for key in columns:
+            self._column(key).add(slots, rows[key])
         if images:
             self._record(rows, rows[min(images)], now)
         if not is_last.any():
@@ -103,6 +102,16 @@ class EpisodeTracker:
         self.ends += len(ended)
         self._running[slots[ended]] = False
         return [self._finish(rows, row, now) for row in ended.tolist()]
+
+    def _find_changes(self, rows: Batch) -> np.ndarray:
+        """Which rows have another reward than the row before of the same environment, in the same episode."""
+        slots, rewards = rows["slot"], rows["reward"].astype(np.float64)
+        order = np.argsort(slots, kind="stable")
+        is_same = slots[order][1:] == slots[order][:-1]
+        before = self._reward[slots]
+        before[order[1:][is_same]] = rewards[order[:-1][is_same]]
+        self._reward[slots[order]] = rewards[order]  # the last of each counts
+        return ~rows["is_first"] & (np.abs(rewards - before) >= REWARD_CHANGE)
 
     def _start(self, slots: np.ndarray) -> None:
         self.starts += len(slots)
@@ -157,11 +166,23 @@ class EpisodeTracker:
         for turn in turns:
             yield {key: values[turn] for key, values in rows.items()}
 
-    def _find_slots(self, env_ids: list[int]) -> np.ndarray:
+    def _find_slots(self, env_ids: list[int], now: float) -> np.ndarray:
+        slots = []
         for env_id in env_ids:
-            if env_id not in self._slots:
-                self._slots[env_id] = self._free.pop() if self._free else self._new_slot()
-        return np.array([self._slots[env_id] for env_id in env_ids], np.int64)
+            slot = self._slots.get(env_id)
+            if slot is None:
+                if len(self._slots) >= MOST_ENVS:
+                    self._make_room()
+                slot = self._slots[env_id] = self._free.pop() if self._free else self._new_slot()
+                self._seen[slot] = now
+            slots.append(slot)
+        return np.array(slots, np.int64)
+
+    def _make_room(self) -> None:
+        """Forgets the quarter of all environments that has been silent for the longest time."""
+        by_age = sorted(self._slots.items(), key=lambda pair: self._seen[pair[1]])
+        for env_id, slot in by_age[: MOST_ENVS // 4]:
+            self._drop(env_id, slot)
 
     def _new_slot(self) -> int:
         slot = len(self._slots)
@@ -173,9 +194,8 @@ class EpisodeTracker:
         return slot
 
     def _is_kept(self, key: str, value: np.ndarray, rows: int) -> bool:
-        """Whether a key is a picture, or a statistic of which there is not an endless number."""
-        is_stat = _is_stat(key, value, rows) and (key in self._columns or len(self._columns) < MOST_STATS)
-        return is_stat or _is_image(value, rows)
+        """Whether a key is a statistic, of which there is not an endless number."""
+        return _is_stat(key, value, rows) and (key in self._columns or len(self._columns) < MOST_STATS)
 
     def _column(self, key: str) -> "_Column":
         if key not in self._columns:
@@ -185,14 +205,16 @@ class EpisodeTracker:
     def _sweep(self, now: float) -> None:
         self._next_sweep = now + self._timeout_s / 4
         for env_id, slot in list(self._slots.items()):
-            if now - self._seen[slot] <= self._timeout_s:
-                continue
-            self.abandoned += int(self._running[slot])
-            self._running[slot] = False
-            self._free.append(self._slots.pop(env_id))
-            for recorder in self._recorders.values():
-                if recorder.env_id == env_id:
-                    recorder.follow(None)
+            if now - self._seen[slot] > self._timeout_s:
+                self._drop(env_id, slot)
+
+    def _drop(self, env_id: int, slot: int) -> None:
+        self.abandoned += int(self._running[slot])
+        self._running[slot] = False
+        self._free.append(self._slots.pop(env_id))
+        for recorder in self._recorders.values():
+            if recorder.env_id == env_id:
+                recorder.follow(None)
 
 
 class _Column:

@@ -18,6 +18,7 @@ RULES = [
     (r"episodes/(starts|ends|abandoned)", r"parallel/ep_\1"),
     (r"episode/(log/.+|reward_rate)", r"epstats/\1"),
     (r"episode/video", r"epstats/policy_image"),
+    (r"eval_episode/(.+)", r"evaluation/\1"),  # it has none, and finds scores of training by `episode/score`
     (r"(?:actor|learner)/usage/(.+)", r"usage/agent/\1"),
     (r"(env|replay|logger)/usage/(.+)", r"usage/\1/\2"),
     (r"learner/time/(.+)", r"timer/agent/\1"),

@@ -6,8 +6,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from dreamfleet.metrics.bottlenecks import find_phase, format_waits
-from dreamfleet.metrics.progress import Progress
+from dreamfleet.metrics.bottlenecks import find_compilation_s, find_phase, format_waits, is_joined
+from dreamfleet.metrics.progress import Goal, Progress
 
 _CELL_WIDTH = 25
 _MAX_COLUMNS = 4
@@ -36,12 +36,16 @@ class Block:
         lines.add_row(Text("waits", style="dim"), Text(format_waits(self._status, self._progress) or "none"))
         yield lines
 
+    def _shown(self) -> list[tuple[str, str]]:
+        return format_numbers(self._progress, self._status)
+
     def _headline(self, width: int) -> Table:
         progress, phase = self._progress, find_phase(self._progress, self._status)
-        row: list = [Text(phase, style=_PHASE_STYLES.get(phase, "cyan"))]
-        if progress.total_steps > 0 and width >= 50:
-            row.append(ProgressBar(progress.total_steps, min(progress.step, progress.total_steps)))
-        row += [Text(_format_steps(progress), style="bold"), Text(_format_times(progress), style="dim")]
+        row: list = [Text(_format_phase(phase, self._status), style=_PHASE_STYLES.get(phase, "cyan"))]
+        goal = progress.goal()
+        if goal.total > 0 and width >= 50:
+            row.append(ProgressBar(goal.total, min(goal.done, goal.total)))
+        row += [Text(_format_goal(goal), style="bold"), Text(_format_times(progress, self._status), style="dim")]
         table = Table.grid(expand=True, padding=(0, 2, 0, 0))
         for cell in row:
             table.add_column(ratio=1 if isinstance(cell, ProgressBar) else None, no_wrap=True)
@@ -53,7 +57,7 @@ class Block:
         table = Table.grid(expand=True)
         for _ in range(columns):
             table.add_column(ratio=1, no_wrap=True, overflow="crop")
-        cells = [Text.assemble((f"{label} ", "dim"), value) for label, value in format_numbers(self._progress)]
+        cells = [Text.assemble((f"{label} ", "dim"), value) for label, value in self._shown()]
         for start in range(0, len(cells), columns):
             table.add_row(*cells[start : start + columns])
         return table
@@ -61,32 +65,70 @@ class Block:
 
 def format_line(progress: Progress, status: dict) -> str:
     """Everything in one line, for logs."""
-    parts = [find_phase(progress, status), f"step {_format_steps(progress)}", _format_times(progress)]
-    parts += [f"{label} {value}" for label, value in format_numbers(progress)]
+    goal = progress.goal()
+    prefix = "step " if goal.unit == "step" else ""
+    phase = _format_phase(find_phase(progress, status), status)
+    parts = [phase, f"{prefix}{_format_goal(goal)}", _format_times(progress, status)]
+    parts += [f"{label} {value}" for label, value in format_numbers(progress, status)]
     parts.append(f"roles {format_roles(status)}")
     waits = format_waits(status, progress)
     return " | ".join(parts + [waits] if waits else parts)
 
 
-def format_numbers(progress: Progress) -> list[tuple[str, str]]:
+def format_numbers(progress: Progress, status: dict) -> list[tuple[str, str]]:
     """The numbers of the grid with their labels, most important first."""
+    return _format_joined(progress, status) if is_joined(status) else _format_run(progress, status)
+
+
+def _format_joined(progress: Progress, status: dict) -> list[tuple[str, str]]:
+    """What roles know whose run is elsewhere."""
+    numbers = [("env steps/s", _shorten(progress.env_rate))]
+    figures = [role.get("figures") or {} for role in status["roles"].values()]
+    for key, label in (("envs", "envs"), ("rebuilds", "envs rebuilt"), ("lost_answers", "lost answers")):
+        if any(key in entry for entry in figures):
+            numbers.append((label, _shorten(sum(entry.get(key, 0) for entry in figures))))
+    return [*numbers, ("memory", _format_memory(status))]
+
+
+def _format_run(progress: Progress, status: dict) -> list[tuple[str, str]]:
+    figures = status.get("roles", {}).get("agent", {}).get("figures") or {}
     replay = f"{_shorten(progress.replay_fill)}/{_shorten(progress.replay_capacity)}"
     target = f"/{progress.target_ratio:.4g}" if progress.target_ratio > 0 else ""
     return [
         ("score", _format_optional(progress.score)),
         ("eval score", _format_optional(progress.eval_score)),
+        ("episode length", _format_optional(progress.episode_length)),
+        ("loss", _format_optional(figures.get("loss"))),
         ("env steps/s", _shorten(progress.env_rate)),
         ("updates/s", _shorten(progress.update_rate)),
         ("episodes", _shorten(progress.episodes)),
         ("updates", _shorten(progress.updates)),
         ("replay", replay),
         ("train ratio", _format_optional(progress.ratio) + target),
+        ("device", figures.get("device") or "-"),
+        ("memory", _format_memory(status)),
+        ("checkpoint", _format_checkpoint(figures)),
+        *([] if _find_eta(progress, status) is None else [("elapsed", _format_elapsed(progress, status))]),
     ]
+
+
+def _format_memory(status: dict) -> str:
+    """Of all roles here; pages that they share count for each of them."""
+    used_mb = sum(role.get("memory_mb") or 0 for role in status.get("roles", {}).values())
+    return f"{used_mb / 1024:.1f} GB" if used_mb else "-"
+
+
+def _format_checkpoint(figures: dict) -> str:
+    if figures.get("saved_step") is None:
+        return "-"
+    return f"{_shorten(figures['saved_step'])}, {_format_duration(figures['saved_ago_s'])} ago"
 
 
 def format_roles(status: dict) -> str:
     """How many roles run, how often roles were restarted, and which do not run."""
     roles = status.get("roles", {})
+    if status.get("mode") == "serial":
+        return "all in one process"
     running = sum(role.get("state") == "running" for role in roles.values())
     restarts = sum(role.get("restarts", 0) for role in roles.values())
     text = f"{running}/{len(roles)} running"
@@ -105,17 +147,30 @@ def _enumerate(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _format_steps(progress: Progress) -> str:
-    if progress.total_steps <= 0:
-        return f"{int(progress.step):,} steps"
-    percent = 100 * progress.step / progress.total_steps
-    return f"{int(progress.step):,}/{int(progress.total_steps):,} {percent:.0f}%"
+def _format_goal(goal: Goal) -> str:
+    if goal.total <= 0:
+        return f"{int(goal.done):,} {goal.unit}s"
+    unit = " updates" if goal.unit == "update" else ""
+    return f"{int(goal.done):,}/{int(goal.total):,}{unit} {100 * goal.share:.0f}%"
 
 
-def _format_times(progress: Progress) -> str:
-    if progress.total_steps <= 0 or progress.eta_s is None:
-        return f"{_format_duration(progress.elapsed_s)} elapsed"
-    return f"ETA {_format_duration(progress.eta_s)}"
+def _format_phase(phase: str, status: dict) -> str:
+    return f"{phase} ({find_compilation_s(status):.0f} s)" if phase == "compiling" else phase
+
+
+def _format_times(progress: Progress, status: dict) -> str:
+    """What is left, if that is known; otherwise the time so far."""
+    eta_s = _find_eta(progress, status)
+    return f"{_format_elapsed(progress, status)} elapsed" if eta_s is None else f"ETA {_format_duration(eta_s)}"
+
+
+def _find_eta(progress: Progress, status: dict) -> float | None:
+    return progress.eta_s if find_phase(progress, status) == "training" else None
+
+
+def _format_elapsed(progress: Progress, status: dict) -> str:
+    """The time of the run over all its lives, or of this start while the run has none yet."""
+    return _format_duration(max(progress.elapsed_s, status.get("elapsed_s", 0.0)))
 
 
 def _format_duration(seconds: float) -> str:

@@ -4,10 +4,27 @@ import dataclasses
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from dreamfleet.base.files import replace_file
+
+PACE_S = 60.0  # that an estimate of the rest looks back
+LEAST_PACE_S = 2.0
+
+
+class Goal(NamedTuple):
+    """How far a run is, in steps or in updates; a total of 0 is no limit."""
+
+    unit: str  # step or update
+    done: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        return self.done / self.total if self.total > 0 else 0.0
 
 
 @dataclasses.dataclass
@@ -15,7 +32,7 @@ class Progress:
     """The numbers of the live block; None where there is no value yet."""
 
     step: int = 0
-    total_steps: int = 0  # 0: the run has no end
+    total_steps: int = 0  # 0: no limit of them
     score: float | None = None
     eval_score: float | None = None
     env_rate: float = 0.0  # steps per second
@@ -26,8 +43,19 @@ class Progress:
     target_ratio: float = 0.0  # 0: not limited
     updates: int = 0
     episodes: int = 0
+    episode_length: float | None = None
     elapsed_s: float = 0.0
     eta_s: float | None = None
+    total_updates: int = 0  # 0: no limit of them
+
+    def goal(self) -> Goal:
+        """What the run is measured by: the one of its limits that it is nearest to, or how far it is without one."""
+        limits = [goal for goal in self._limits() if goal.total > 0]
+        is_offline = self.updates > 0 and not self.step
+        return max(limits, key=lambda goal: goal.share) if limits else self._limits()[is_offline]
+
+    def _limits(self) -> tuple[Goal, Goal]:
+        return Goal("step", self.step, self.total_steps), Goal("update", self.updates, self.total_updates)
 
 
 _DEFAULTS = dataclasses.asdict(Progress())
@@ -68,6 +96,43 @@ def _is_number(value: object) -> bool:
 
 def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+class Eta:
+    """Seconds to the end of a run, which is the first of its limits to be reached; None while that is not known."""
+
+    def __init__(self, total_steps: int = 0, duration_s: float = 0.0, total_updates: int = 0):
+        self._duration_s = duration_s
+        self._paces = Pace(total_steps), Pace(total_updates)
+
+    def estimate(self, step: int, updates: int, elapsed_s: float) -> float | None:
+        """Takes in how far the run is; before the first update, steps come at another pace."""
+        steps, of_updates = self._paces
+        ends = [steps.estimate(step, elapsed_s, updates > 0), of_updates.estimate(updates, elapsed_s, updates > 0)]
+        ends += [self._duration_s - elapsed_s] if self._duration_s > 0 else []
+        known = [end for end in ends if end is not None]
+        return max(0.0, min(known)) if known else None
+
+
+class Pace:
+    """Seconds until a count is at its total, by its pace over the last minute of training."""
+
+    def __init__(self, total: int):
+        self._total = total
+        self._points: deque[tuple[float, int]] = deque()  # seconds and counts
+
+    def estimate(self, done: int, elapsed_s: float, is_training: bool) -> float | None:
+        points = self._points
+        if not is_training or (points and done <= points[0][1]):  # not begun, or still at the start
+            points.clear()
+        if is_training and (not points or elapsed_s > points[-1][0]):
+            points.append((elapsed_s, done))
+        while points and elapsed_s - points[0][0] > PACE_S:
+            points.popleft()
+        if not self._total or not points or (seconds := elapsed_s - points[0][0]) < LEAST_PACE_S:
+            return None
+        pace = (done - points[0][1]) / seconds
+        return (self._total - done) / pace if pace > 0 else None
 
 
 class RoleFigures:

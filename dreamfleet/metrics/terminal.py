@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dreamfleet.metrics import panel
+from dreamfleet.metrics.bottlenecks import find_phase
 from dreamfleet.metrics.progress import Progress
 
 
@@ -31,14 +32,15 @@ class Terminal:
         console: Console | None = None,
         every_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
+        total_updates: int = 0,
     ):
-        self._total_steps = total_steps
+        self._totals = {"total_steps": total_steps, "total_updates": total_updates}
         self._console = console or PatientConsole()
         self._every_s = every_s
         self._clock = clock
         self._live: Live | None = None
         self._due = clock()
-        self._state: str | None = None
+        self._phase: str | None = None
         self._pending: str | None = None  # the latest line that was not due
         self.is_lost = False  # nobody reads the pipe any more
 
@@ -59,7 +61,7 @@ class Terminal:
 
     def update(self, progress: Progress | None, status: dict) -> None:
         """Shows the latest progress and status."""
-        progress = progress or Progress(total_steps=self._total_steps)
+        progress = progress or Progress(**self._totals)
         if self._live:
             with self._surviving():
                 self._live.update(panel.Block(progress, status), refresh=True)
@@ -82,10 +84,10 @@ class Terminal:
             pass
 
     def _update_line(self, progress: Progress, status: dict) -> None:
-        # A change of state is shown at once.
-        line, state, now = panel.format_line(progress, status), status.get("state"), self._clock()
-        if now >= self._due or state != self._state:
+        # A change of phase is shown at once.
+        line, phase, now = panel.format_line(progress, status), find_phase(progress, status), self._clock()
+        if now >= self._due or phase != self._phase:
             self.print(line)
-            self._due, self._state, self._pending = now + self._every_s, state, None
+            self._due, self._phase, self._pending = now + self._every_s, phase, None
         else:
             self._pending = line

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from dreamfleet.base.extras import check_installed
+from dreamfleet.base.extras import check_installed, install_command
 from dreamfleet.base.logdir import EVAL_SCORES, METRICS, SCORES
 from dreamfleet.metrics.mlflow import MlflowService
 from dreamfleet.metrics.names import Renaming
@@ -23,6 +23,7 @@ from dreamfleet.metrics.values import Summary, Value, kind_of
 from dreamfleet.metrics.wandb import WandbService
 from dreamfleet.options.logger import Names, Output
 
+EVAL_KINDS = ("eval_episode", "evaluation")  # what episodes are logged under; the second in a logger of others
 # The writers by name, with the packages that each needs; the extra that brings them has its name.
 OUTPUTS: dict[Output, tuple[str, ...]] = {
     "jsonl": (),
@@ -35,7 +36,7 @@ OUTPUTS: dict[Output, tuple[str, ...]] = {
 def check_outputs(names: Sequence[Output]) -> None:
     """Refuses names in `logger.outputs` whose package is not installed."""
     for name in names:
-        remedy = f"run pip install 'dreamfleet[{name}]', or leave it out"
+        remedy = f"run {install_command(name)}, or leave it out"
         check_installed("logger.outputs", name, OUTPUTS[name], remedy)
 
 
@@ -56,7 +57,8 @@ def make_writers(
     """
     check_outputs(names)
     logdir, settings = Path(logdir), settings or {}
-    own: list = [ScoreWriter(logdir / SCORES, "episode"), ScoreWriter(logdir / EVAL_SCORES, "eval_episode")]
+    train, evaluation = ScoreWriter(logdir / SCORES, "episode"), ScoreWriter(logdir / EVAL_SCORES, *EVAL_KINDS)
+    own: list = [train, evaluation]
     if reports:
         own.append(ReportWriter(logdir, reports))
     named: list = [JsonlWriter(logdir / METRICS)]
@@ -89,17 +91,22 @@ class JsonlWriter:
 
 
 class ScoreWriter:
-    """Appends one line of JSON for every finished episode of a kind, with its score and length."""
+    """Appends one line of JSON for every finished episode of a kind, with its score and length.
 
-    def __init__(self, path: str | Path, kind: str):
+    The kind may have other names in what comes; its first one is written.
+    """
+
+    def __init__(self, path: str | Path, kind: str, *others: str):
         self._lines = _Lines(path)
-        self._names = (f"{kind}/score", f"{kind}/length")
+        facts = ("score", "length")
+        self._names = {f"{name}/{fact}": f"{kind}/{fact}" for name in (kind, *others) for fact in facts}
 
     def __call__(self, summaries: Iterable[Summary]) -> None:
         """Writes the episodes among the summaries: a key that comes again belongs to the next episode."""
         row_step, row = 0, {}  # the line being put together
-        for step, name, value in summaries:
-            if name not in self._names or not _is_plain(value):
+        for step, given, value in summaries:
+            name = self._names.get(given)
+            if name is None or not _is_plain(value):
                 continue
             if row and (step != row_step or name in row):
                 self._lines.append(row_step, row)

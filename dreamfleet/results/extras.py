@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from dreamfleet.base.extras import install_command
 from dreamfleet.errors import ConfigError
 
 
@@ -12,4 +13,4 @@ def load_extra(module: str, extra: str, command: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         reason = f"needs the package {module}, which cannot be imported ({error})"
-        raise ConfigError("command", command, reason, f"run pip install 'dreamfleet[{extra}]'") from error
+        raise ConfigError("command", command, reason, f"run {install_command(extra)}") from error

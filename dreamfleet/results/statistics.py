@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 RESAMPLES = 10_000
 CHUNK = 1_000  # resamples that are held in memory at once
@@ -24,24 +25,28 @@ def summarize(scores: ArrayLike) -> dict[str, Estimate]:
     return {name: bootstrap(scores, statistic) for name, statistic in STATISTICS.items()}
 
 
-def bootstrap(scores: ArrayLike, statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0) -> Estimate:
-    """A statistic (a function over the last axis) of the scores, and of scores drawn from them with replacement."""
+def bootstrap(scores: ArrayLike, statistic: Callable[..., np.ndarray], seed: int = 0) -> Estimate:
+    """A statistic (a function of an axis) of the scores, and its percentile interval over scores drawn from them."""
     values = np.asarray(scores, np.float64)
-    rng = np.random.default_rng(seed)
-    drawn = [statistic(values[rng.integers(0, len(values), (CHUNK, len(values)))]) for _ in range(RESAMPLES // CHUNK)]
-    low, high = np.quantile(np.concatenate(drawn), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(statistic(values)), float(low), float(high))
+    value = float(statistic(values, axis=-1))
+    if len(values) < 2:  # nothing to draw from
+        return Estimate(value, value, value)
+    interval = stats.bootstrap(
+        (values,),
+        statistic,
+        n_resamples=RESAMPLES,
+        batch=CHUNK,
+        vectorized=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Estimate(value, float(interval.low), float(interval.high))
 
 
-def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """The mean without the lowest and the highest quarter (rounded down) along the last axis."""
-    count = values.shape[-1]
-    cut = count // 4
-    return np.sort(values, -1)[..., cut : count - cut].mean(-1)
+def interquartile_mean(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    """The mean without the lowest and the highest quarter (rounded down)."""
+    return stats.trim_mean(values, 0.25, axis=axis)
 
 
-STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "mean": lambda values: values.mean(-1),
-    "median": lambda values: np.median(values, -1),
-    "iqm": interquartile_mean,
-}
+STATISTICS: dict[str, Callable[..., np.ndarray]] = {"mean": np.mean, "median": np.median, "iqm": interquartile_mean}

@@ -17,11 +17,11 @@ from dreamfleet.checkpoint.checkpoint import seal
 from dreamfleet.errors import CheckpointError
 
 
-def save(checkpoints, step, score=None):
+def save(checkpoints, step, score=None, score_of="train"):
     draft = checkpoints.draft(step)
     draft.write("agent", {"step": step, "params": np.full(1000, step)})
     draft.write("replay", {"inserts": step})
-    return draft.commit({"updates": step // 10}, best_score=score)
+    return draft.commit({"updates": step // 10, "score_of": score_of}, best_score=score)
 
 
 def names(logdir):
@@ -146,6 +146,32 @@ def test_keeps_the_newest_and_the_best(tmp_path):
         newest = save(checkpoints, step, score)
         assert newest.path.is_dir()
     assert [Checkpoints.load(tmp_path / "ckpt" / name).step for name in names(tmp_path)] == [4, 6, 7]
+
+
+def test_the_best_is_that_of_evaluation_where_there_is_one(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    assert checkpoints.best() is None
+    for step, score, of, best in [
+        (1, None, "train", None),
+        (2, 80.0, "train", 2),
+        (3, 20.0, "eval", 3),
+        (4, 90.0, "train", 3),
+        (5, 30.0, "eval", 5),
+        (6, 10.0, "eval", 5),
+    ]:
+        save(checkpoints, step, score, of)
+        found = checkpoints.best()
+        assert (found.step if found else None) == best
+    assert [int(name.split("-")[1]) for name in names(tmp_path)] == [5, 6], "it is kept beside the newest"
+
+
+def test_a_damaged_best_is_passed_over(tmp_path, caplog):
+    checkpoints = Checkpoints(tmp_path)
+    save(checkpoints, 1, 5.0)
+    path = save(checkpoints, 2, 9.0).path / "agent.bin"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    best = checkpoints.best()
+    assert best and best.step == 1 and "skipped for the one of the next best score" in caplog.text
 
 
 def test_keeps_the_newest_without_scores(tmp_path):

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from dreamfleet.metrics.progress import Progress, write_progress
 from tests.dashboard.conftest import WAIT_MS
 from tests.dashboard.runs import append, write_run, write_status
 
@@ -50,6 +51,15 @@ def test_metrics_are_found_pinned_and_only_drawn_on_screen(runs, dashboard, page
     page.reload()  # the address holds all of it
     expect(page.get_by_text("2 of 302 metrics")).to_be_visible()
     expect(page.get_by_role("heading", name="Pinned")).to_be_visible()
+
+
+def test_a_run_without_environments_shows_its_updates(runs, dashboard, page):
+    write_progress(runs / "tuned", Progress(updates=40, total_updates=80))
+    page.goto(f"{dashboard}/?run=tuned")
+    expect(page.locator(".progress")).to_contain_text("40 / 80 updates · 50 %")
+    expect(page.get_by_role("progressbar", name="updates")).to_have_attribute("aria-valuenow", "50")
+    page.goto(f"{dashboard}/?run=tuned&tab=runs")
+    expect(page.locator("#runs")).to_contain_text("40 / 80 updates")
 
 
 def test_a_chart_is_saved(runs, dashboard, page):

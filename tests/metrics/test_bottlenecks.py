@@ -71,6 +71,26 @@ def test_the_first_train_step_is_compiled():
     assert "compiling train step" in format_waits(make_status(agent="device: update"), BEFORE)
 
 
+def test_before_the_first_update_the_phase_says_what_the_limiter_waits_for():
+    compiling = make_status(agent="device: update", replay="learner: ratio allows no insert")
+    assert format_waits(compiling, BEFORE) == "compiling train step (50% of the last 2.0 s)"
+    prefilling = make_status(agent="replay: a train batch", replay="environments: ratio allows no sample")
+    assert format_waits(prefilling, BEFORE) == ""
+
+
+def test_a_run_that_nobody_has_joined_waits_for_environments():
+    status = make_status("starting", agent="replay: a train batch", replay="environments: ratio allows no sample")
+    assert format_waits(status, BEFORE) == "waiting for environments (50% of the last 2.0 s)"
+
+
+def test_who_waits_for_an_agent_that_starts_is_not_shown_beside_it():
+    starting = make_status("starting", agent="agent: construction", env0="actor: connection")
+    assert format_waits(starting, BEFORE) == "creating the agent (50% of the last 2.0 s)"
+    acting = make_status("starting", agent="device: first actions", env0="actor.act")
+    assert find_phase(BEFORE, acting) == "compiling"
+    assert format_waits(acting, BEFORE) == "compiling policy (50% of the last 2.0 s)"
+
+
 def test_roles_that_wait_for_the_same_are_grouped():
     status = make_status(env0="actor.act", env1="actor.act", env12="actor.act")
     assert format_waits(status, AFTER) == "3 env workers waiting for the policy (50% of the last 2.0 s)"

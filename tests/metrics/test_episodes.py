@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamfleet.metrics import EpisodeTracker
+from dreamfleet.metrics.episodes import MOST_ENVS
 
 
 class Clock:
@@ -239,3 +240,26 @@ def test_starts_and_ends_are_counted():
     tracker.add(make_batch((0, 1, "f"), (1, 1, "f"), (2, 1, "l")))
     tracker.add(make_batch((0, 1, "l"), (1, 1, "f")))
     assert (tracker.starts, tracker.ends, tracker.abandoned) == (3, 1, 1)
+
+
+def test_ever_new_environments_do_not_take_ever_more_memory():
+    """A peer may make numbers up; those that go on stepping are not forgotten for them."""
+    tracker, rng = EpisodeTracker(timeout_s=1e9), np.random.default_rng(0)
+
+    def add(env_ids, is_first, is_last):
+        rows = len(env_ids)
+        flags = {
+            "is_first": np.full(rows, is_first),
+            "is_last": np.full(rows, is_last),
+            "is_eval": np.zeros(rows, bool),
+        }
+        return tracker.add({"envid": np.array(env_ids), "reward": np.ones(rows), **flags})
+
+    add([1], True, False)
+    for _ in range(100):
+        add(rng.integers(2, 2**40, 1000), True, False)
+        add([1], False, False)
+    assert len(tracker._slots) <= MOST_ENVS and len(tracker._running) <= 2 * MOST_ENVS
+    (episode,) = add([1], False, True)
+    assert (episode.env_id, episode.length) == (1, 101)
+    assert tracker.abandoned > 90_000

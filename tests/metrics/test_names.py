@@ -16,6 +16,7 @@ from tests.fleet import read_jsonl
         ("learner/steps_per_s", "fps/train"),
         ("episodes/abandoned", "parallel/ep_abandoned"),
         ("episode/log/coins/sum", "epstats/log/coins/sum"),
+        ("eval_episode/score", "evaluation/score"),
         ("actor/usage/psutil/proc_ram_gb", "usage/agent/psutil/proc_ram_gb"),
         ("logger/usage/psutil/proc_ram_gb", "usage/logger/psutil/proc_ram_gb"),
         ("replay/limiter/sample_wait_s", "limiter/sample_wait_dur"),

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dreamfleet.metrics import Progress, read_progress, write_progress
-from dreamfleet.metrics.progress import RoleFigures
+from dreamfleet.metrics.progress import Eta, RoleFigures
 
 
 def test_round_trip(tmp_path):
@@ -62,3 +62,37 @@ def test_roles_that_joined_show_their_own_steps_over_all_processes_that_they_had
     progress = show(env0=4, env1=30)  # env0 was restarted
     assert (progress.step, progress.env_rate, progress.elapsed_s, progress.total_steps) == (54, 2.0, 8.0, 0)
     assert figures.progress({"roles": {"logger": {}}}).step == 54
+
+
+def test_the_rest_is_estimated_by_the_pace_of_training_alone():
+    eta = Eta(total_steps=1000)
+    assert [eta.estimate(100 * second, 0, second) for second in range(1, 4)] == [None] * 3, "prefilling"
+    assert [eta.estimate(300, 0, 10.0), eta.estimate(300, 1, 40.0), eta.estimate(300, 2, 41.0)] == [None] * 3
+    assert eta.estimate(320, 5, 43.0) == 68.0  # ten steps per second since the 41st
+    assert eta.estimate(500, 50, 101.0) == pytest.approx(500 / (200 / 60))
+    assert eta.estimate(500, 50, 170.0) is None, "nothing has moved for a minute"
+    assert eta.estimate(1003, 60, 180.0) == 0.0
+
+
+def test_a_run_that_ends_by_its_time_is_estimated_by_that():
+    assert Eta(0, duration_s=60).estimate(5, 0, 20.0) == 40.0
+    assert Eta(0).estimate(5, 3, 20.0) is None
+
+
+def test_a_run_is_measured_by_the_limit_that_it_is_nearest_to():
+    assert Progress(step=30, total_steps=100).goal() == ("step", 30, 100)
+    both = Progress(step=30, total_steps=100, updates=40, total_updates=80)
+    assert both.goal() == ("update", 40, 80) and both.goal().share == 0.5
+    assert Progress(step=90, total_steps=100, updates=40, total_updates=80).goal().unit == "step"
+    assert Progress(step=30, updates=40).goal() == ("step", 30, 0)
+    assert Progress(updates=40).goal() == ("update", 40, 0), "without environments there are no steps"
+
+
+def test_the_run_ends_with_the_first_limit_that_it_reaches():
+    eta = Eta(total_steps=1000, total_updates=100)
+    eta.estimate(100, 10, 10.0)
+    assert eta.estimate(200, 12, 20.0) == 80.0  # ten steps and a fifth of an update per second
+    assert eta.estimate(300, 72, 30.0) == pytest.approx(28 / 3.1)
+    offline = Eta(0, total_updates=100)
+    offline.estimate(0, 10, 10.0)
+    assert offline.estimate(0, 30, 20.0) == 35.0

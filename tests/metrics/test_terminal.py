@@ -21,6 +21,7 @@ PROGRESS = Progress(
     target_ratio=32,
     updates=4321,
     episodes=321,
+    episode_length=98.25,
     elapsed_s=75,
     eta_s=3661,
 )
@@ -34,7 +35,11 @@ def make_role(state="running", restarts=0, waits=()):
 STATUS = {
     "state": "running",
     "roles": {
-        "agent": make_role(),
+        "agent": {
+            **make_role(),
+            "memory_mb": 2048.0,
+            "figures": {"loss": 3.21987, "device": "cpu", "new_updates": 5, "saved_step": 12_000, "saved_ago_s": 61.0},
+        },
         "replay": make_role(waits=[("learner: ratio allows no insert", 3.2, 0.4)]),
         "logger": make_role(state="restarting", restarts=1),
         "env0": make_role(waits=[("actor.act", 1.0, 1.0)]),
@@ -53,6 +58,12 @@ EXPECTED = [
     "episodes 321",
     "replay 12.3k/100k",
     "train ratio 31.84/32",
+    "episode length 98.25",
+    "loss 3.22",
+    "device cpu",
+    "memory 2.0 GB",
+    "checkpoint 12k, 0:01:01 ago",
+    "elapsed 0:01:15",
     "5/6 running, 1 restart, restarting: logger",
     "collection paused 40% of the last 3.2 s: learner-bound (train ratio reached)",
     "2 env workers waiting for the policy (1.5 s)",
@@ -134,3 +145,55 @@ def test_runs_without_end_have_no_bar():
     shown = console.file.getvalue()
     assert "1,234 steps" in shown and "1d 1:01:01 elapsed" in shown
     assert "━" not in shown and "ETA" not in shown
+
+
+def show_line(progress: Progress, status: dict) -> str:
+    console = make_console(500, False)
+    with Terminal(0, console) as terminal:
+        terminal.update(progress, status)
+    return console.file.getvalue()
+
+
+def test_there_is_no_eta_unless_the_run_trains():
+    waits = [("device: update", 23.4, 1.0)]
+    compiling = {**STATUS, "elapsed_s": 31.0, "roles": {"agent": {**make_role(waits=waits), "figures": {}}}}
+    line = show_line(Progress(step=600, total_steps=1000, eta_s=12.0, updates=0), compiling)
+    assert line.startswith("compiling (23 s) | ") and "0:00:31 elapsed" in line and "ETA" not in line
+    assert "ETA" not in show_line(PROGRESS, {**STATUS, "state": "complete"})
+
+
+def test_a_resumed_run_compiles_too():
+    waits = [("device: update", 8.0, 1.0)]
+    status = {**STATUS, "roles": {"agent": {**make_role(waits=waits), "figures": {"new_updates": 0}}}}
+    assert show_line(PROGRESS, status).startswith("compiling (8 s) | ")
+
+
+def test_training_begins_with_the_first_update_before_the_logger_has_heard_of_it():
+    status = {**STATUS, "roles": {"agent": {**make_role(), "figures": {"new_updates": 1}}}}
+    assert show_line(Progress(step=600, updates=0), status).startswith("training | ")
+
+
+def test_a_wait_with_gaps_is_a_share_of_the_time():
+    waits = [("learner: ratio allows no insert", 11.4, 0.97)]
+    status = {**STATUS, "roles": {"agent": make_role(), "replay": make_role(waits=waits)}}
+    assert "collection paused 97% of the last 11.4 s" in show_line(PROGRESS, status)
+
+
+def test_workers_that_have_joined_show_their_own_figures():
+    figures = {"steps": 50, "envs": 8, "rebuilds": 1, "lost_answers": 2}
+    roles = {name: {**make_role(), "figures": figures, "memory_mb": 512.0} for name in ("env0", "env8")}
+    line = show_line(Progress(step=100, env_rate=20.0), {"state": "running", "roles": roles})
+    for text in ("env steps/s 20", "envs 16", "envs rebuilt 2", "lost answers 4", "memory 1.0 GB", "2/2 running"):
+        assert text in line
+    assert not any(text in line for text in ("score", "train ratio", "updates", "device", "replay"))
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_updates_are_shown_where_they_are_the_limit(is_terminal):
+    console = make_console(160, is_terminal)
+    with Terminal(0, console, total_updates=5000) as terminal:
+        terminal.update(None, {"state": "starting", "roles": {}})
+        terminal.update(Progress(updates=1234, total_updates=5000, update_rate=2.0, eta_s=1883), STATUS)
+    shown = console.file.getvalue()
+    assert "0/5,000 updates 0%" in shown
+    assert "1,234/5,000 updates 25%" in shown and "ETA 0:31:23" in shown

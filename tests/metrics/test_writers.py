@@ -13,6 +13,7 @@ import pytest
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics import JsonlWriter, ScoreWriter, make_writers
 from dreamfleet.metrics.tensorboard import TensorBoardWriter
+from dreamfleet.metrics.writers import EVAL_KINDS
 from dreamfleet.options import load_options
 from tests.fleet import DEADLINE_S
 
@@ -115,11 +116,12 @@ def test_a_killed_writer_tears_no_earlier_line(tmp_path):
 def test_one_line_an_episode(tmp_path):
     train, evaluation = tmp_path / "scores.jsonl", tmp_path / "eval_scores.jsonl"
     step = elements.Counter(10)
-    logger = elements.Logger(step, [ScoreWriter(train, "episode"), ScoreWriter(evaluation, "eval_episode")])
+    logger = elements.Logger(step, [ScoreWriter(train, "episode"), ScoreWriter(evaluation, *EVAL_KINDS)])
     logger.add({"score": 1.0, "length": 5, "other": 2}, prefix="episode")
     logger.add({"score": 2.0, "length": 6}, prefix="episode")
     logger.add({"score": 9.0, "length": 8}, prefix="eval_episode")
     step.increment()
+    logger.add({"score": 8.0, "length": 7}, prefix="evaluation")
     logger.add({"score": 3.0, "length": 7}, prefix="episode")
     logger.add({"loss": 4.0}, prefix="train")
     logger.close()
@@ -128,7 +130,10 @@ def test_one_line_an_episode(tmp_path):
         {"step": 10, "episode/score": 2, "episode/length": 6},
         {"step": 11, "episode/score": 3, "episode/length": 7},
     ]
-    assert without_time(read_lines(evaluation)) == [{"step": 10, "eval_episode/score": 9, "eval_episode/length": 8}]
+    assert without_time(read_lines(evaluation)) == [
+        {"step": 10, "eval_episode/score": 9, "eval_episode/length": 8},
+        {"step": 11, "eval_episode/score": 8, "eval_episode/length": 7},
+    ]
 
 
 def test_others_cannot_write(tmp_path):
@@ -159,7 +164,7 @@ def test_unknown_writers_suggest_the_nearest():
 def test_missing_package_names_the_extra(tmp_path, monkeypatch, name, package):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda wanted: None if wanted == package else find(wanted))
-    with pytest.raises(ConfigError, match=rf"needs the package {package}, .*pip install 'dreamfleet\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"needs the package {package}, .*pip install .*\[{name}\]'"):
         make_writers([name], tmp_path, 15)
 
 

@@ -4,7 +4,7 @@ import { BandChart } from "./band.js";
 import { Chart } from "./chart.js";
 import { h, replace } from "./dom.js";
 import { ask, runs } from "./feed.js";
-import { duration, short, whole } from "./format.js";
+import { duration, goal, short, whole } from "./format.js";
 import { color } from "./palette.js";
 import { namesOf } from "./series.js";
 import { setState, state } from "./state.js";
@@ -83,7 +83,8 @@ function drawTable(table) {
 
 function drawRow(run) {
   const p = run.progress;
-  const steps = p.total_steps > 0 ? `${whole(p.step)} / ${short(p.total_steps)}` : whole(p.step);
+  const { unit, done, total } = goal(p);
+  const steps = `${whole(done)}${total > 0 ? ` / ${short(total)}` : ""}${unit === "updates" ? " updates" : ""}`;
   const number = (text) => h("td", { class: "number" }, text);
   return h("tr", { style: `--color:${color(run.name)}` },
     h("td", {}, h("input", { type: "checkbox", "data-run": run.name, "aria-label": `show ${run.name}` })),

@@ -37,6 +37,15 @@ export function duration(seconds) {
   return m ? `${m} min ${s % 60} s` : `${s} s`;
 }
 
+// What a run is measured by: the limit that it is nearest to, of steps or of updates.
+export function goal(p) {
+  const steps = { unit: "steps", done: p.step, total: p.total_steps };
+  const updates = { unit: "updates", done: p.updates, total: p.total_updates ?? 0 };
+  for (const each of [steps, updates]) each.share = each.total > 0 ? Math.min(1, each.done / each.total) : null;
+  if (steps.share === null && updates.share === null) return p.updates > 0 && !p.step ? updates : steps;
+  return (steps.share ?? -1) >= (updates.share ?? -1) ? steps : updates;
+}
+
 export function ago(time) {
   return time > 0 ? `${duration(Date.now() / 1000 - time)} ago` : "never";
 }

@@ -3,7 +3,7 @@
 import { Chart } from "./chart.js";
 import { h, replace } from "./dom.js";
 import { runs } from "./feed.js";
-import { ago, duration, percent, short, whole } from "./format.js";
+import { ago, duration, goal, percent, short, whole } from "./format.js";
 import { color } from "./palette.js";
 import { namesOf, onNames } from "./series.js";
 import { state } from "./state.js";
@@ -57,7 +57,7 @@ function drawHead(head) {
   const run = runs.get(state.run[0]);
   if (!run) return;
   const p = run.progress;
-  const done = p.total_steps > 0 ? Math.min(1, p.step / p.total_steps) : null;
+  const { unit, done, total, share } = goal(p);
   const isEnded = run.state === "ended" || run.state === "failed";
   replace(
     head,
@@ -65,8 +65,8 @@ function drawHead(head) {
       h("span", { class: "muted" }, [run.task, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "))),
     run.bottleneck && h("div", { class: "sentence", id: "bottleneck" }, boldHead(run.bottleneck)),
     h("div", { class: "progress" },
-      done !== null && h("div", { class: "track", role: "progressbar", "aria-valuenow": Math.round(100 * done), "aria-label": "steps" }, h("i", { style: `width:${100 * done}%` })),
-      h("span", {}, h("b", { id: "step" }, whole(p.step)), p.total_steps > 0 ? ` / ${whole(p.total_steps)} steps · ${percent(done)}` : " steps"),
+      share !== null && h("div", { class: "track", role: "progressbar", "aria-valuenow": Math.round(100 * share), "aria-label": unit }, h("i", { style: `width:${100 * share}%` })),
+      h("span", {}, h("b", { id: "step" }, whole(done)), share !== null ? ` / ${whole(total)} ${unit} · ${percent(share)}` : ` ${unit}`),
       h("span", { class: "muted" }, isEnded ? `${duration(p.elapsed_s)} in all` : `${duration(p.elapsed_s)} so far${p.eta_s === null ? "" : ` · ETA ${duration(p.eta_s)}`}`)),
     h("div", { class: "tiles" },
       tile("score", short(p.score, 4), "mean of 20 episodes"),

@@ -2,6 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { runs } from "./feed.js";
+import { goal } from "./format.js";
 import { color } from "./palette.js";
 import { setState, state } from "./state.js";
 
@@ -18,8 +19,7 @@ export function drawSidebar() {
 }
 
 function drawRun(run) {
-  const { step, total_steps } = run.progress;
-  const done = total_steps > 0 ? Math.min(1, step / total_steps) : 0;
+  const done = goal(run.progress).share ?? 0;
   const isChosen = state.run.includes(run.name);
   return h(
     "div",
