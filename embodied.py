@@ -31,4 +31,10 @@ if _reference := _find_reference():
     _reference.loader.exec_module(sys.modules[__name__])
 else:
     __path__ = [str(Path(__file__).resolve().parent / "dreamfleet" / "embodied")]
+    from dreamfleet.embodied.core import Agent as Agent
+    from dreamfleet.embodied.core import Env as Env
     from embodied import run as run
+
+    def __getattr__(name: str) -> object:
+        offered = "dreamfleet offers embodied.run.parallel, embodied.Env and embodied.Agent"
+        raise AttributeError(f"embodied.{name} is a part of danijar/dreamerv3, which is not installed ({offered})")

@@ -62,6 +62,10 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _find_version()
+    if name in ("train", "Run", "parallel"):
+        from dreamfleet.base.platforms import check_platform
+
+        check_platform(name)
     if name in _SOURCES:
         return getattr(importlib.import_module(_SOURCES[name]), name)
     if name in _MODULES:
@@ -74,9 +78,7 @@ def __dir__() -> list[str]:
 
 
 def _find_version() -> str:
-    from importlib import metadata
+    from dreamfleet.base.extras import find_distribution
 
-    try:
-        return metadata.version("dreamfleet")
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
+    distribution = find_distribution()
+    return distribution.version if distribution else "0+unknown"

@@ -87,7 +87,9 @@ class Run:
         the first cause, if it failed. An interrupt ends the wait, not the run.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-        with Terminal(self.options.run.steps) if show else contextlib.nullcontext() as terminal:
+        run = self.options.run
+        shown = Terminal(run.steps, total_updates=run.updates) if show else contextlib.nullcontext()
+        with shown as terminal:
             while not self._background.wait(min(REFRESH_S, deadline - time.monotonic())):
                 if terminal:
                     terminal.update(read_progress(self.logdir), self._fleet_status())
@@ -109,7 +111,9 @@ class Run:
     def status(self) -> dict[str, Any]:
         """What the run is doing: `state`, the numbers of its progress, and its `roles`."""
         fleet = self._fleet_status()
-        progress = read_progress(self.logdir) or Progress(total_steps=self.options.run.steps)
+        progress = read_progress(self.logdir) or Progress(
+            total_steps=self.options.run.steps, total_updates=self.options.run.updates
+        )
         return {"state": fleet["state"], **dataclasses.asdict(progress), "roles": fleet["roles"]}
 
     def scores(self, is_eval: bool = False) -> Series:

@@ -17,15 +17,18 @@ from dreamfleet.errors import ConfigError, DreamfleetError, RunRefused
 # Name and summary; `dreamfleet.commands.NAME` is imported only when it is used, so that help is quick.
 COMMANDS = {
     "train": "train an agent or resume a run",
-    "role": "join a run from another machine",
+    "join": "join a run from another machine",
+    "role": "join a run by addresses, key and options",
     "replay": "inspect a replay buffer, export or import episodes",
     "import-reference": "take over a run of danijar/dreamerv3",
     "check-env": "test an environment with random actions",
     "eval": "evaluate a checkpoint",
     "record": "record videos of episodes and open-loop predictions",
     "plot": "plot learning curves",
+    "status": "how a run does, in one line and as an exit code",
     "dashboard": "show runs in the browser, live or finished",
     "export": "export the policy for use without dreamfleet",
+    "doctor": "check the installation and this machine",
 }
 
 

@@ -6,6 +6,8 @@ that must wake up when the process is asked to stop registers a callback; every 
 
 import contextlib
 import logging
+import os
+import signal
 import threading
 import time
 import traceback
@@ -16,6 +18,8 @@ log = logging.getLogger("dreamfleet.lifecycle")
 
 LOOK_S = 2.0  # the most that counts between two looks at a limit, which come every second
 SAME_WAIT_S = 0.5  # a wait for the same thing that starts again within this time is still the same wait
+
+Figures = dict[str, float | str]  # of a role, shown with its status
 
 _lock = threading.RLock()  # a signal handler may ask for a stop while its thread holds it
 _waits: dict[int, "Wait"] = {}  # by thread id
@@ -28,7 +32,7 @@ _listener: Callable[[], None] | None = None  # hears of every change of the stat
 _has_progressed = False
 _incarnation = 0
 _beat = time.monotonic()
-_figures: Callable[[], dict[str, float]] = dict
+_figures: Callable[[], Figures] = dict
 _failure_lock = threading.RLock()  # held until the listener has heard of the failure
 _failure: BaseException | None = None
 _failure_listener: Callable[[BaseException], None] | None = None
@@ -171,13 +175,13 @@ def beat_age_s() -> float:
     return time.monotonic() - _beat
 
 
-def show_figures(figures: Callable[[], dict[str, float]]) -> None:
+def show_figures(figures: Callable[[], Figures]) -> None:
     """Has what `figures` returns shown with the role's status; it is called about once a second, in another thread."""
     global _figures
     _figures = figures
 
 
-def figures() -> dict[str, float]:
+def figures() -> Figures:
     return _figures()
 
 
@@ -226,6 +230,37 @@ def stop_soon() -> None:
     """Requests the stop without waiting for the callbacks that this runs."""
     with contextlib.suppress(RuntimeError):  # the interpreter is already shutting down
         threading.Thread(target=request_stop, name="stop", daemon=True).start()
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Lets SIGTERM or SIGINT end a role in order that a script calls in its main thread, and a second one at once.
+
+    A signal that the script handles itself is left to it, as are those of our own processes.
+    """
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    if threading.current_thread() is not threading.main_thread():
+        usual = {}
+    ours = {number: handler for number, handler in usual.items() if signal.getsignal(number) is handler}
+    owner = os.getpid()
+
+    def restore() -> None:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, _: object) -> None:
+        restore()
+        if os.getpid() == owner:
+            stop_soon()
+        else:  # a process that the role forked has to end when the role terminates it
+            signal.raise_signal(number)
+
+    for number in ours:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()
 
 
 def spawn(target: Callable[..., None], *args: Any, name: str, daemon: bool = True) -> threading.Thread:

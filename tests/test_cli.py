@@ -100,6 +100,32 @@ def test_dry_run_prints_the_config_and_leaves_nothing(capsys, launched, logdir, 
     assert launched == [] and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("gym_CartPole-v99", "cannot be made by Gymnasium"),
+        ("gym_CartPol-v1", "Did you mean: `CartPole`"),
+        ("atari_pongg", "is not one of the"),
+        ("minigrid_Emty-5x5-v0", "try minigrid_MiniGrid-Empty-5x5-v0"),
+        ("pinpad_tree", "try pinpad_three"),
+        ("dummy_imag", "use dummy_image or dummy_vector"),
+        ("mine:mak", "names mak, which module mine does not have; did you mean make?"),
+        ("mine.inner:make", "names module mine.inner, which was not found"),
+        ("cartpole", "known suites: dummy, gym"),
+        ("minecraftdiamond", "did you mean minecraft_diamond?"),
+    ],
+)
+def test_a_dry_run_checks_that_the_task_exists(task, message, refusal, logdir, tmp_path):
+    (tmp_path / "mine.py").write_text("raise RuntimeError('is only read')\ndef make():\n    pass\n")
+    assert message in refusal("train", "--task", task, "--logdir", logdir, "--dry-run")
+
+
+def test_names_that_only_running_a_module_would_tell_are_left_to_the_run(tmp_path, logdir):
+    for number, source in enumerate(("from os import *", "def __getattr__(name): ...", "globals()['make'] = 3", "a b")):
+        (tmp_path / f"own{number}.py").write_text(source)
+        assert main(["train", "--task", f"own{number}:make", "--logdir", logdir, "--dry-run"]) == 0
+
+
 def test_flags_may_have_underscores_and_repeat(capsys, logdir):
     assert main(["train", "--dry_run", "--preset", "cartpole", "--preset=debug", "--logdir", logdir]) == 0
     assert "task: gym_CartPole-v1\n" in (out := capsys.readouterr().out) and "batch_size: 2\n" in out
@@ -166,7 +192,7 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
     ("argv", "part"),
     [
         ([], "required: COMMAND"),
-        (["tain"], "invalid choice: 'tain', choose from train, role,"),
+        (["tain"], "invalid choice: 'tain', choose from train, join,"),
         (["tain"], "(did you mean train?)"),
         (["--task", "train"], "see `dreamfleet --help`"),
         (["train", "--run.env", "8"], "unknown option --run.env; did you mean --run.envs?"),
@@ -223,7 +249,7 @@ def test_port_in_use(refusal):
 def test_agent_beside_the_user_is_found_and_not_imported(launched, logdir, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("raise SystemError('imported')")
-    (tmp_path / "mine" / "agent.py").write_text("raise SystemError('imported')")
+    (tmp_path / "mine" / "agent.py").write_text("raise SystemError('imported')\nclass Agent: ...\ndef make(): ...")
     assert main(["train", "--logdir", logdir, "--agent", "mine.agent:Agent", "--task", "mine.agent:make"]) == 0
     assert len(launched) == 1 and str(tmp_path) in sys.path and "mine" not in sys.modules
 
@@ -287,7 +313,7 @@ def test_a_key_that_is_not_there_is_refused(flag, refusal, free_addr, tmp_path):
 
 def test_role_on_unix_sockets_needs_no_key(launched, logdir):
     assert main(["role", "logger", "--addr-logger", "ipc:/tmp/a", "--logdir", logdir]) == 0
-    assert launched[0][2] == {"index": 0, "is_eval": False}
+    assert launched[0][2] == {"index": None, "is_eval": False}
 
 
 @pytest.mark.distributed
@@ -306,3 +332,23 @@ def test_module_exits_with_the_code_and_no_traceback():
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: unknown option --run.env; did you mean --run.envs?\n"
+
+
+def test_environments_join_a_run_without_others_for_evaluation_unless_asked_for(monkeypatch, tmp_path):
+    joined = []
+    monkeypatch.setattr(
+        "dreamfleet.launch.run.run_role", lambda kind, options, **_: joined.append(options.run) or Outcome("complete")
+    )
+    words = [
+        "role",
+        "envs",
+        "--addr-actor",
+        "localhost:5000",
+        "--addr-logger",
+        "localhost:5002",
+        "--logdir",
+        str(tmp_path),
+    ]
+    words += ["--task", "dummy_vector", "--run.transport", "portal", "--envs", "8", "--logdir", str(tmp_path)]
+    assert main(words) == 0 and main([*words, "--eval-envs", "2"]) == 0
+    assert [(run.envs, run.eval_envs) for run in joined] == [(8, 0), (8, 2)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dreamfleet.cli import COMMANDS, main
+from dreamfleet.options.help import write_presets
 from dreamfleet.options.load import load_presets
 from tests.documented import DOCS, find_undocumented, read_names
 from tests.fleet import DEADLINE_S, read_jsonl
@@ -18,6 +19,8 @@ PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *DOC
 
 def test_every_preset_has_its_line():
     assert read_names("presets.md") == list(load_presets())
+    page = (DOCS / "presets.md").read_text()
+    assert page == write_presets(page), "run make docs"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -55,6 +55,22 @@ def test_it_is_ours_where_nobody_else_has_it(site):
     assert run(code, path=[site]) == "True"
 
 
+def test_environments_and_agents_may_be_derived_from_its_classes(site):
+    code = (
+        "import embodied\n"
+        "class Mine(embodied.Env):\n    obs_space = act_space = step = {}\n"
+        "class Plays(embodied.Agent):\n    pass\n"
+        "from dreamfleet.envs.contract import is_env\n"
+        "print(is_env(Mine()), Plays({}, {}, None) is not None, hasattr(embodied, '__version__'))"
+    )
+    assert run(code, path=[site]) == "True True False"
+
+
+def test_what_only_the_reference_has_is_said_to_be_its_part(site):
+    code = "import embodied\ntry:\n    embodied.wrappers\nexcept AttributeError as error:\n    print(error)"
+    assert run(code, path=[site]).startswith("embodied.wrappers is a part of danijar/dreamerv3, which is not installed")
+
+
 def test_theirs_is_found_in_the_same_folder(site):
     install_reference(site)
     assert run(SHOW.format("core", "Theirs"), path=[site]) == "embodied.core theirs"

@@ -49,6 +49,15 @@ class SlowToSave(RandomAgent):
             time.sleep(1000)
         return super().save()
 
+class SlowToCompile(RandomAgent):
+    def train(self, carry, data):
+        time.sleep(1000)
+
+class SlowToStart(RandomAgent):
+    def __init__(self, *args, **kwargs):
+        print("constructing", flush=True)
+        time.sleep(1000)
+
 class Other(RandomAgent):
     def load(self, data, regex=None):
         data["weights"]
@@ -129,6 +138,37 @@ def test_a_state_that_cannot_be_saved_any_more_names_the_newest_checkpoint(start
     assert "there is none: all updates are lost" in output
 
 
+def test_a_stop_does_not_wait_for_the_first_update(start, tmp_path):
+    process = start("train", *SMALL, "--agent", "mine:SlowToCompile", "--logdir", tmp_path / "run")
+    wait_text(process, "compiling")
+    process.send_signal(signal.SIGINT)
+    output = finish(process)
+    assert process.returncode == 130 and "stopped during the first update: no checkpoint" in output, output
+    assert "did not stop" not in output and "killed" not in output and "no checkpoint | resume" in output
+
+
+def test_a_stop_does_not_wait_for_an_agent_that_has_not_started(start, tmp_path):
+    process = start("train", *SMALL, "--agent", "mine:SlowToStart", "--logdir", tmp_path / "run")
+    wait_text(process, "creating the agent")
+    process.send_signal(signal.SIGINT)
+    output = finish(process)
+    assert process.returncode == 130 and "stopped by SIGINT: step 0 | no checkpoint" in output, output
+    assert "did not stop" not in output and "failed" not in output
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_has_all_its_updates_says_so_at_once(start, tmp_path, mode):
+    words = ["train", *SMALL, "--run.mode", mode, "--logdir", tmp_path / "run", "--updates"]
+    output = finish(start(*words, 40))
+    checkpoint = Checkpoints(tmp_path / "run").latest()
+    assert checkpoint, output
+    where = f"step {checkpoint.step:,}, update 40/40 | checkpoint {checkpoint.name}"
+    assert output.splitlines()[-1] == f"complete: {where}"
+    last = f"complete already: {where} | raise --steps, --updates or --duration to go on"
+    assert finish(start(*words, 40)).splitlines()[-1] == last
+    assert "update 50/50" in finish(start(*words, 50)).splitlines()[-1]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_that_is_complete_says_so_at_once(start, tmp_path, mode):
     logdir = tmp_path / "run"
@@ -143,7 +183,7 @@ def test_a_run_that_is_complete_says_so_at_once(start, tmp_path, mode):
     output = finish(again)
     assert again.returncode == 0
     assert output.splitlines()[-1].startswith(f"complete already: step {checkpoint.step:,}/300 | checkpoint")
-    assert "raise --steps or --duration to go on" in output
+    assert "raise --steps, --updates or --duration to go on" in output
     after = {path: path.stat().st_mtime_ns for path in logdir.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert after == files, "nothing was started or written"
     more = start(*words, 500)

@@ -49,16 +49,17 @@ def test_import_is_light():
     assert result.stdout.split() == []
 
 
-def test_version_is_that_of_the_installed_package(monkeypatch, capsys):
-    monkeypatch.setattr(importlib.metadata, "version", {"dreamfleet": "7.8.9"}.__getitem__)
+def test_version_is_that_of_the_installed_package(tmp_path, monkeypatch, capsys):
+    metadata = tmp_path / "dreamfleet-7.8.9.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: dreamfleet\nVersion: 7.8.9\n")
+    (metadata / "INSTALLER").write_text("pip\n")
+    monkeypatch.syspath_prepend(tmp_path)
     assert dreamfleet.__version__ == "7.8.9"
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == "dreamfleet 7.8.9\n"
 
 
 def test_version_without_an_installed_package(monkeypatch):
-    def fail(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", fail)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: [])
     assert dreamfleet.__version__ == "0+unknown"

@@ -229,3 +229,12 @@ def test_importing_dreamfleet_is_light():
     assert {name for name in result.stdout.split() if "typing" not in name} <= {"dreamfleet", "collections.abc"}
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         dreamfleet.trian  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"), [("gym_CartPole-v99", "cannot be made"), ("atari_pongg", "not one of"), ("", "no environment")]
+)
+def test_a_task_that_does_not_exist_is_refused_at_once(tmp_path, task, reason):
+    with pytest.raises(ConfigError, match=reason) as caught:
+        dreamfleet.train(task, logdir=tmp_path / "run")
+    assert caught.value.key == "task" and not (tmp_path / "run").exists()

@@ -182,7 +182,10 @@ def test_failing_environment_ends_with_its_traceback(start, tmp_path):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--task", "gym_NoSuch-v0"], "preflight: task='gym_NoSuch-v0' cannot be made by Gymnasium"),
+        (
+            ["--task", "gym_gymnasium:NoSuch-v0"],
+            "preflight: task='gym_gymnasium:NoSuch-v0' cannot be made by Gymnasium",
+        ),
         (["--replay.capacity", 10**12], "preflight: replay.capacity=1000000000000 needs"),
     ],
 )
@@ -218,6 +221,29 @@ def test_environments_join_from_elsewhere_with_the_key(start, tmp_path):
     assert not list((tmp_path / "elsewhere").glob("**/run.key"))
 
 
+def test_workers_join_with_the_file_of_the_run_alone(start, tmp_path):
+    logdir, there = tmp_path / "run", tmp_path / "there"
+    main, _ = start_without_envs(start, logdir, 20000)
+    eventually((logdir / "join.json").exists, "the file with which others join")
+    (tmp_path / "line").write_text(finish(start("join", "--show", logdir)))
+    for number, source in enumerate((logdir / "join.json", tmp_path / "line")):  # as on two machines
+        start("join", source, "--envs", 2, "--logdir", there / str(number))
+    wait_step(logdir, 200, main)
+    eventually(lambda: len(read_leases(logdir)) == 4, "environments of both")
+    secret = (logdir / "run.key").read_text().split()[1]
+    words = [word for process in psutil.Process().children(recursive=True) for word in process.cmdline()]
+    assert words and not any(secret in word for word in words), "the key is in the list of processes"
+    main.terminate()
+    assert secret not in finish(main) and main.returncode == 143
+    logs = [path.read_text() for path in [*logdir.glob("logs/*"), *there.glob("**/logs/*")]]
+    assert logs and not any(secret in log for log in logs)
+
+
+def read_leases(logdir: Path) -> list[int]:
+    path = logdir / "leases.json"
+    return [env for *_, envs, _ in json.loads(path.read_text())["leases"] for env in envs] if path.exists() else []
+
+
 def start_without_envs(start, logdir: Path, steps: int) -> tuple[subprocess.Popen, list]:
     """A run whose environments come from elsewhere, and the words with which workers join it."""
     addresses = {role: f"localhost:{free_port()}" for role in ("actor", "logger")}
@@ -248,7 +274,7 @@ def test_workers_that_do_not_fit_are_refused_and_the_run_goes_on(start, tmp_path
     wait_step(logdir, 50, main)
     for name, options, reason in (
         ("task", ["--task", "dummy_image"], "the environment has other observations than the run"),
-        ("numbers", ["--envs", 2], "is stepped on"),
+        ("numbers", ["--envs", 2, "--index", 0], "is stepped on"),
     ):
         other = start("role", "envs", *SMALL, *join, *options, "--logdir", tmp_path / name)
         output = finish(other)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dreamfleet.base.extras import check_installed
+from dreamfleet.base.extras import check_installed, install_command
 from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
@@ -26,7 +26,7 @@ examples:
 LOGDIR is a run or a directory of runs (default: ~/logdir). Runs that start later appear by themselves.
 The page only reads: it cannot change or disturb a run. Only this machine can open it; with another --host the address
 that is printed has a token. The connection is not encrypted: prefer ssh as above.
-Requires pip install 'dreamfleet[dashboard]'."""
+Requires the extra dashboard."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
 def check_packages() -> None:
     """Refuses to start without the packages of the extra."""
-    check_installed("command", "dashboard", PACKAGES, "run pip install 'dreamfleet[dashboard]'")
+    check_installed("command", "dashboard", PACKAGES, f"run {install_command('dashboard')}")
 
 
 @contextlib.contextmanager

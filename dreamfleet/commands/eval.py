@@ -16,7 +16,7 @@ FLAGS = ("episodes", "envs", "checkpoint", "json")
 EXAMPLES = """\
 examples:
   dreamfleet eval ~/logdir/cartpole
-  dreamfleet eval ~/logdir/cartpole --episodes 100 --json
+  dreamfleet eval ~/logdir/cartpole --checkpoint best --episodes 100 --json
   dreamfleet eval ~/logdir/cartpole --checkpoint step-000000020000-0003 --dreamer.greedy_eval True
   dreamfleet eval ~/logdir/cartpole --task mine:HarderCartPole --seed 7
 
@@ -26,7 +26,9 @@ IQM is the interquartile mean; intervals are 95% bootstrap CIs over episodes."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the run and the evaluation."""
-    parser.usage = "dreamfleet eval LOGDIR [--episodes N] [--envs K] [--checkpoint PATH] [--json] [--KEY VALUE ...]"
+    parser.usage = (
+        "dreamfleet eval LOGDIR [--episodes N] [--envs K] [--checkpoint best|latest|NAME] [--json] [--KEY VALUE ...]"
+    )
     parser.epilog = EXAMPLES
     add_run_arguments(parser)
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="evaluation episodes (default: 20)")
@@ -37,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares LOGDIR and `--checkpoint`, which every command that uses a trained agent has."""
     parser.add_argument("logdir", metavar="LOGDIR", help="log directory of a run")
-    parser.add_argument("--checkpoint", metavar="PATH", help="checkpoint name or path (default: latest)")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="best, latest, or the name or path of one (default: latest)"
+    )
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:

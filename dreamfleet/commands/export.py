@@ -25,12 +25,12 @@ Load it with the included load_policy.py; only jax and numpy are required:
   act = policy(obs)
 
 Observations and actions are those of training; policy.spec lists them.
-Exporting requires pip install 'dreamfleet[export]'."""
+Exporting requires the extra export."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the run and the output."""
-    parser.usage = "dreamfleet export LOGDIR --out DIR|FILE.zip [--checkpoint PATH] [--KEY VALUE ...]"
+    parser.usage = "dreamfleet export LOGDIR --out DIR|FILE.zip [--checkpoint best|latest|NAME] [--KEY VALUE ...]"
     parser.epilog = EXAMPLES
     add_run_arguments(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="PATH", help="output directory, or a .zip file")

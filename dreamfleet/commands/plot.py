@@ -25,7 +25,7 @@ LOGDIR is a run or a directory of runs, such as that of `dreamfleet train --seed
 means over seeds, bands one standard deviation.
 Reference curves are JSON: [{"name": "paper", "task": "gym_CartPole-v1", "seed": 0, "xs": [0, 1e4], "ys": [20, 400]}],
 or CSV with columns step, score and optionally name, task, seed. Without a task they appear in every panel.
-Requires pip install 'dreamfleet[plot]'."""
+Requires the extra plot."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

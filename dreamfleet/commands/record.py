@@ -28,14 +28,14 @@ examples:
 Episodes show the environment's render(), or else the largest image observation. Open-loop predictions ("dreams") start
 from the first half of a sequence of report_length steps and get only the actions of the second half. Rows: truth,
 prediction, difference; one column per sequence.
-Requires pip install 'dreamfleet[video]'."""
+Requires the extra video."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the run, what to record and the output."""
     parser.usage = (
         "dreamfleet record LOGDIR [--episodes N] [--dreams N] [--formats mp4 gif] [--fps N] [--max-frames N]"
-        " [--out DIR] [--checkpoint PATH] [--KEY VALUE ...]"
+        " [--out DIR] [--checkpoint best|latest|NAME] [--KEY VALUE ...]"
     )
     parser.epilog = EXAMPLES
     add_run_arguments(parser)
@@ -110,6 +110,7 @@ def _record_episodes(args: argparse.Namespace, options: Options, agent: Any, out
 
 def _record_dreams(args: argparse.Namespace, options: Options, agent: Any, out: Path, say: Callable) -> None:
     from dreamfleet.launch.trained import make_eval_env
+    from dreamfleet.results.captions import caption, is_dream
     from dreamfleet.results.recording import report_videos
     from dreamfleet.results.rollout import Rollout
     from dreamfleet.results.video import VideoWriter
@@ -124,7 +125,7 @@ def _record_dreams(args: argparse.Namespace, options: Options, agent: Any, out: 
     for name, frames in videos.items():
         stem = re.sub(r"[^\w.-]+", "_", f"dream_{name.removeprefix('open_loop/')}")
         with VideoWriter(out / stem, args.formats, args.fps / DREAM_SLOWDOWN) as video:
-            for frame in frames:
+            for frame in caption(frames) if is_dream(name, frames) else frames:
                 video.add(frame)
         for file in video.files:
             say(f"{file}: {args.dreams} open-loop predictions, {len(frames)} frames")

@@ -9,10 +9,13 @@ from dreamfleet.base.logdir import KEY_FILE, KEY_VARIABLE
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
-from dreamfleet.options import SERVERS, Options, check_options, key_file, load_options, role_options
+from dreamfleet.options import SERVERS, Options, RunOptions, change_options, check_options, key_file, role_options
 from dreamfleet.options.addresses import is_tcp
 
 FLAGS = (*(f"addr-{role}" for role in SERVERS), "key", "index", "eval", "preset")
+
+# Several machines that join would each bring evaluation environments, numbered as training ones of the next.
+JOINED = Options(run=RunOptions(eval_envs=0))
 
 # The addresses that each kind of role needs, and those of them that it listens on itself.
 NEEDS = {"env": ("actor", "logger"), "envs": ("actor", "logger"), "replay": ("replay",), "logger": ("logger",)}
@@ -40,14 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         needed = ", ".join(kind for kind in NEEDS if role in NEEDS[kind])
         parser.add_argument(f"--addr-{role}", metavar="ADDRESS", help=f"address of the {role} (required for {needed})")
     parser.add_argument("--key", metavar="FILE", help=f"key file of the run, required for TCP (or set {KEY_VARIABLE})")
-    parser.add_argument("--index", type=int, metavar="N", help="number of the (first) environment (default: 0)")
+    parser.add_argument(
+        "--index",
+        type=int,
+        metavar="N",
+        help="number of the first environment (default: the next free one)",
+    )
     parser.add_argument("--eval", action="store_true", help="run as an evaluation environment")
     add_preset(parser)
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Checks the options of the role and runs it until it is stopped."""
-    options = _with_addresses(load_options(words, args.preset, flags=FLAGS), args)
+    options = _with_addresses(change_options(JOINED, words, args.preset, FLAGS), args)
     _check_numbers(args)
     check_options(options, listens=LISTENS[args.kind])
     if args.kind in ("env", "envs"):
@@ -55,7 +63,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     options = _with_key(options, args)
     from dreamfleet.launch.run import run_role
 
-    return run_role(args.kind, options, index=args.index or 0, is_eval=args.eval).exit_code
+    return run_role(args.kind, options, index=args.index, is_eval=args.eval).exit_code
 
 
 def _check_numbers(args: argparse.Namespace) -> None:

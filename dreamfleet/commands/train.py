@@ -6,8 +6,11 @@ import shlex
 import sys
 from pathlib import Path
 
+from dreamfleet.base.platforms import check_platform
+from dreamfleet.checkpoint import Checkpoint
 from dreamfleet.commands.dashboard import open_dashboard
 from dreamfleet.launch.modules import check_modules
+from dreamfleet.metrics.progress import read_progress
 from dreamfleet.options import (
     Options,
     change_options,
@@ -54,6 +57,7 @@ def add_preset(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
     """Trains once, or once per seed; all of them are checked before the first run starts."""
+    check_platform("train")
     options = load_options(words, args.preset, flags=FLAGS)
     runs = [_with_seed(options, seed) for seed in dict.fromkeys(args.seeds)] if args.seeds else [options]
     resumed = [_check(options) for options in runs]
@@ -89,15 +93,31 @@ def _train(options: Options, is_resumed: bool, command: str) -> int:
     print(_summary(options, is_resumed), flush=True)
     outcome = run_options(options)
     checkpoint = find_checkpoint(options.logdir)
-    step = f"step {checkpoint.step if checkpoint else 0:,}" + (f"/{options.run.steps:,}" if options.run.steps else "")
+    step = _position(options, *_find_position(options, checkpoint))
     saved = f"checkpoint {checkpoint.name}" if checkpoint else "no checkpoint"
     if outcome.state == "stopped":
         _say(f"stopped by {outcome.stop_reason}: {step} | {saved} | resume with: {command}")
     elif outcome.is_old:
-        _say(f"complete already: {step} | {saved} | raise --steps or --duration to go on")
+        _say(f"complete already: {step} | {saved} | raise --steps, --updates or --duration to go on")
     else:
         _say(f"complete: {step} | {saved}")
     return outcome.exit_code
+
+
+def _find_position(options: Options, checkpoint: Checkpoint | None) -> tuple[int, int]:
+    """Steps and updates of the checkpoint, or what the logger knows without one."""
+    if checkpoint:
+        return checkpoint.step, checkpoint.manifest["updates"]
+    progress = read_progress(options.logdir)
+    return (progress.step, progress.updates) if progress else (0, 0)
+
+
+def _position(options: Options, step: int, updates: int) -> str:
+    """How far the run is, in what limits it; without environments in updates."""
+    run = options.run
+    parts = [] if run.is_offline else [("step", step, run.steps)]
+    parts += [("update", updates, run.updates)] if run.is_offline or run.updates else []
+    return ", ".join(f"{unit} {done:,}" + (f"/{total:,}" if total else "") for unit, done, total in parts)
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import pickle
-import random
 import resource
 import signal
 import socket
@@ -19,6 +18,7 @@ import time
 import traceback
 
 from dreamfleet import lifecycle
+from dreamfleet.base.seeds import seed_process
 from dreamfleet.launch.supervise.lifeline import OUTCOME_TIMEOUT_S, ForwardLogs, Lifeline, receive_order, run_to_end
 from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_marked
 from dreamfleet.launch.topology import load_target
@@ -39,7 +39,7 @@ def main(fd: int) -> int:
     except EOFError:
         return 1
     token = os.environ[TOKEN_VARIABLE]
-    lifeline = Lifeline(end, order["supervisor"], token, order["watchdog_s"])
+    lifeline = Lifeline(end, order["supervisor"], token)
     # Registered first to run last: what this process has started ends with it, whether or not a supervisor is left.
     atexit.register(_end_descendants, os.getpid(), token)
     _handle_signals(lifeline)
@@ -62,7 +62,7 @@ def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
         sys.path[:] = order["path"]
         os.chdir(order["cwd"])
         lifecycle.set_incarnation(order["incarnation"])
-        _set_seed(order["seed"])
+        seed_process(order["seed"])
         target, args, kwargs = pickle.loads(payload)
         role = load_target(target)
         # What was loaded stays, and what a role makes is freed by its counts: look for cycles rarely.
@@ -79,13 +79,6 @@ def _run(lifeline: Lifeline, order: dict, payload: bytes) -> int:
 
     pid = os.getpid()
     return int(run_to_end(call, report))
-
-
-def _set_seed(seed: int) -> None:
-    import numpy as np  # here, where a broken installation is reported like any other failure
-
-    random.seed(seed)
-    np.random.seed(seed)
 
 
 def _handle_signals(lifeline: Lifeline) -> None:

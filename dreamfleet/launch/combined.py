@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,23 +14,27 @@ from dreamfleet.base import pickles
 from dreamfleet.launch.digest import LogDigest
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss, has_steps
-from dreamfleet.launch.lock import lock_logdir
+from dreamfleet.launch.invitation import FILE as JOIN_FILE
+from dreamfleet.launch.invitation import Invitation, describe_joining
+from dreamfleet.launch.lock import LogdirInUse, lock_logdir
 from dreamfleet.launch.outcome import Outcome
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.migration.logdirs import refuse_reference
-from dreamfleet.options import SERVERS, Args, RoleOptions, key_file, read_args
+from dreamfleet.options import SERVERS, Args, Options, RoleOptions, key_file, read_args
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.hello import own_id, own_run_id
+from dreamfleet.roles.leasing import leased_env_worker
 from dreamfleet.roles.logger import parallel_logger
 from dreamfleet.roles.replay.role import parallel_replay
 
 FindProgress = Callable[[dict], Progress | None]
 
 LOGGER_GRACE_S = 30.0
+MOST_JOINED = 1000  # processes with workers that share a log directory
 ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Large message and batch buffers are freed and allocated all the time: keep them mapped, or each costs its page faults.
 KEEP_MEMORY = {
@@ -53,8 +58,8 @@ def combined(
 ) -> None:
     """Runs all roles to the end of the run.
 
-    Returns at `steps` or `duration`, or after an orderly stop, and raises RunFailed with the first cause when a role's
-    restart budget is spent, and KeyboardInterrupt after a Ctrl-C.
+    Returns at `steps`, `updates` or `duration`, or after an orderly stop, and raises RunFailed with the first cause
+    when a role's restart budget is spent, and KeyboardInterrupt after a Ctrl-C.
     """
     make = Factories(
         make_agent, make_replay_train, make_replay_eval, make_env_train, make_env_eval, make_stream, make_logger
@@ -68,31 +73,51 @@ def combined(
         raise KeyboardInterrupt
 
 
-def run_parallel(make: Factories, options: RoleOptions) -> Outcome:
-    """`combined` for whoever has the factories in one piece, and the lock of the log directory."""
+def run_parallel(make: Factories, options: RoleOptions, all_options: Options | None = None) -> Outcome:
+    """`combined` for whoever has the factories in one piece, and the lock of the log directory.
+
+    Where all options are known, the log directory gets a file with which others can join.
+    """
     with resolved_addresses(options) as options:
         directory = Path(options.logdir)
+        if all_options:
+            Invitation.make(all_options, options).write(directory / JOIN_FILE)
+        for line in describe_joining(options, directory / JOIN_FILE if all_options else None):
+            print(line, flush=True)
         options = dataclasses.replace(options, run_id=own_run_id(directory), owner=uuid.uuid4().hex)
         return run_fleet(fleet_specs(make, options), options, directory, lambda: describe_loss(directory))
 
 
 def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args) -> None:
     """Runs all environments of a fleet whose other roles are elsewhere, until it is stopped."""
-    with owned_directory(read_args(args), "envs") as (options, directory):
-        outcome = join_fleet(env_specs(make_env_train, make_env_eval, options), directory, options)
+    with owned_directory(read_args(args), "envs", is_leased=True) as (options, directory):
+        outcome = join_fleet(env_specs(make_env_train, make_env_eval, options, first=None), directory, options)
     if outcome.stop_reason == "SIGINT":
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def owned_directory(options: RoleOptions, name: str) -> Iterator[tuple[RoleOptions, Path]]:
+def owned_directory(options: RoleOptions, name: str, *, is_leased: bool = False) -> Iterator[tuple[RoleOptions, Path]]:
     """Where the logs and the status of roles go that join a fleet, `joined/NAME`, for one process at a time.
 
-    The options get the owner's name that is kept there, so that after a restart they count as the same worker.
+    The next one with leased environments has `joined/NAME-2`, and so on. The options get the owner's name that is kept
+    there for this machine, so that after a restart they count as the same worker.
     """
-    directory = Path(options.logdir) / "joined" / name
-    with lock_logdir(directory):
-        yield dataclasses.replace(options, owner=own_id(directory / "owner")), directory
+    with contextlib.ExitStack() as stack:
+        directory = _lock_next(stack, Path(options.logdir) / "joined", name, MOST_JOINED if is_leased else 1)
+        owner = own_id(directory / f"owner-{socket.gethostname()[:64]}")
+        yield dataclasses.replace(options, owner=owner), directory
+
+
+def _lock_next(stack: contextlib.ExitStack, root: Path, name: str, most: int) -> Path:
+    """Locks the first of several directories that nobody has."""
+    names = [name, *(f"{name}-{number}" for number in range(2, most + 1))]
+    for name in names[:-1]:
+        with contextlib.suppress(LogdirInUse):
+            stack.enter_context(lock_logdir(root / name))
+            return root / name
+    stack.enter_context(lock_logdir(root / names[-1]))
+    return root / names[-1]
 
 
 def join_fleet(specs: list[RoleSpec], directory: Path, options: RoleOptions) -> Outcome:
@@ -126,7 +151,10 @@ def run_fleet(
         if terminal.is_lost:
             supervisor.request_stop("SIGPIPE")
 
-    with Terminal(options.steps) as terminal, contextlib.closing(LogDigest(terminal.print)) as digest:
+    with (
+        Terminal(options.steps, total_updates=options.updates) as terminal,
+        contextlib.closing(LogDigest(terminal.print)) as digest,
+    ):
         supervisor = Supervisor(
             specs,
             directory,
@@ -196,23 +224,30 @@ def replay_spec(make: Factories, options: RoleOptions) -> RoleSpec:
 
 
 def env_specs(
-    make_env_train: Callable, make_env_eval: Callable, options: RoleOptions, first: int = 0
+    make_env_train: Callable, make_env_eval: Callable, options: RoleOptions, first: int | None = 0
 ) -> list[RoleSpec]:
-    """Workers of `envs_per_worker` environments each, numbered from `first`, training environments first."""
+    """Workers of `envs_per_worker` environments each, training environments first.
+
+    They are numbered from `first`, or else as the policy server says.
+    """
+    target = env_worker if first is not None else leased_env_worker
+    first = first or 0
     size, middle = options.envs_per_worker, first + options.envs
     last = middle + options.eval_envs
     groups = ((make_env_train, range(first, middle), False), (make_env_eval, range(middle, last), True))
     return [
-        env_spec(make_env, list(env_ids[start : start + size]), is_eval, options)
+        env_spec(make_env, list(env_ids[start : start + size]), is_eval, options, target)
         for make_env, env_ids, is_eval in groups
         for start in range(0, len(env_ids), size)
     ]
 
 
-def env_spec(make_env: Callable, env_ids: list[int], is_eval: bool, options: RoleOptions) -> RoleSpec:
+def env_spec(
+    make_env: Callable, env_ids: list[int], is_eval: bool, options: RoleOptions, target: Callable = env_worker
+) -> RoleSpec:
     """One worker, which the fleet can go on without."""
     call = (_pickled(make_env), env_ids, options, is_eval)
-    return _spec(options, f"env{env_ids[0]}", env_worker, *call, optional=True, environ=ONE_THREAD)
+    return _spec(options, f"env{env_ids[0]}", target, *call, optional=True, environ=ONE_THREAD)
 
 
 def _spec(options: RoleOptions, name: str, target: Callable, *call: Any, **how: Any) -> RoleSpec:

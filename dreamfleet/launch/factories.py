@@ -1,7 +1,9 @@
 """From options to the factories that a run is made of: agent, replay, environments, stream and logger."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import elements
@@ -11,11 +13,18 @@ from dreamfleet import lifecycle
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.base.keys import without_logs
 from dreamfleet.base.loader import load_option
+from dreamfleet.base.logdir import HELD_OUT
+from dreamfleet.base.seeds import derive_seed
 from dreamfleet.envs import Env, make_env
-from dreamfleet.launch.topology import derive_seed
+from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.metrics import make_writers
 from dreamfleet.options import Options, agent_options, flatten
+from dreamfleet.options.env import BsuiteOptions
+from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.replay import Batch, Replay, Store, consecutive_batches
+from dreamfleet.replay.archive import Archive
+from dreamfleet.replay.frozen import FrozenStore
+from dreamfleet.replay.mixed import MixedStore
 from dreamfleet.replay.schema import Column, Schema
 from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
 
@@ -41,7 +50,7 @@ def make_factories(options: Options, task: Callable | None = None, agent: Callab
         make_agent=bind(make_run_agent, options, task, agent),
         make_replay_train=bind(make_run_replay, options, "train"),
         make_replay_eval=bind(make_run_replay, options, "eval"),
-        make_env_train=bind(make_run_env, options, task=task),
+        make_env_train=bind(make_run_env, options, task=task, has_results=True),
         make_env_eval=bind(make_run_env, options, task=task),
         make_stream=bind(make_run_stream, options),
         make_logger=bind(make_run_logger, options),
@@ -63,14 +72,45 @@ def load_agent_class(name: str) -> Any:
     return load_option("agent", name, "give module:attr of a class in a module that Python finds")
 
 
-def make_run_env(options: Options, index: int, task: Callable | None = None, rebuild: int = 0) -> Env:
-    """Environment number `index` of the task, with a seed of its own in each life of its process and each rebuild."""
+def make_run_env(
+    options: Options, index: int, task: Callable | None = None, rebuild: int = 0, has_results: bool = False
+) -> Env:
+    """Environment number `index` of the task, with a seed of its own in each life of its process and each rebuild.
+
+    With `has_results`, the first of them writes the result files of its suite, if it has any.
+    """
     seed = derive_seed(options.seed, "env", index, lifecycle.incarnation(), rebuild)
-    return make_env(task or options.task, seed, options.env)
+    results = options.env.bsuite.results or str(Path(options.logdir) / "bsuite")
+    bsuite = BsuiteOptions(results if has_results and index == 0 else "")
+    return make_env(task or options.task, seed, dataclasses.replace(options.env, bsuite=bsuite))
 
 
-def make_run_replay(options: Options, mode: str) -> Store:
-    """The replay for training, or a smaller one for evaluation data."""
+def make_run_replay(options: Options, mode: str) -> Replay:
+    """The replay for training, or that of evaluation: a smaller one, or the episodes that were held out of training."""
+    replay, is_train = options.replay, mode == "train"
+    held_out = options.replay_directory / HELD_OUT
+    if not is_train and (held_out / "state").is_file():
+        return _open_frozen(options, held_out, mode)
+    store = _make_store(options, mode)
+    if not is_train or not replay.mix:
+        return store
+    try:
+        other = _open_frozen(options, replay.mix, "mix", sampling=replay)
+    except BaseException:
+        store.close()
+        raise
+    return MixedStore(store, other, replay.mix_share, options.replay_context)
+
+
+def _open_frozen(
+    options: Options, directory: str | Path, name: str, sampling: ReplayOptions | None = None
+) -> FrozenStore:
+    is_serial = options.run.mode == "serial"
+    seed = derive_seed(options.seed, f"replay_{name}", 0, lifecycle.incarnation())
+    return FrozenStore(options.sequence_length, directory, sampling=sampling, truncates=is_serial, seed=seed)
+
+
+def _make_store(options: Options, mode: str) -> Store:
     replay, length = options.replay, options.sequence_length
     is_train = mode == "train"
     least = _least_capacity(options, mode)
@@ -101,6 +141,7 @@ def check_replay(options: Options, spaces: dict[str, elements.Space]) -> str:
         for key, space in without_logs(spaces).items()
         if key != "reset"
     )
+    _check_recorded(options, schema)
     is_disk, directory = options.replay.storage == "disk", options.replay_directory / "train"
     room, place = (disk_room(directory), str(directory)) if is_disk else (memory_room(), "memory")
     capacity = options.replay.capacity or max(
@@ -110,6 +151,28 @@ def check_replay(options: Options, spaces: dict[str, elements.Space]) -> str:
     check_fit(geometry, capacity, room, place)
     size = format_bytes(geometry.total_bytes)
     return f"replay buffer: {capacity:,} steps, at least {size} ({schema.row_bytes:,} bytes per step) in {place}"
+
+
+def _check_recorded(options: Options, schema: Schema) -> None:
+    """Refuses steps recorded elsewhere that the run is to learn from, if they are not of the task or too few."""
+    mix, own, held_out = options.replay.mix, options.replay_directory, options.replay_directory / HELD_OUT
+    recorded = [("replay.mix", mix)] if mix else []
+    recorded += [("replay.directory", own)] if options.run.is_offline else []
+    recorded += [("replay.directory", held_out)] if (held_out / "state").is_file() else []
+    for key, directory in recorded:
+        try:
+            archive = Archive(directory)
+            columns = archive.schema.columns
+        except ReplayError as error:
+            raise ConfigError(key, str(directory), f"cannot be used ({error})", "name one that holds steps") from error
+        present = Schema(column for name, column in columns.items() if name in schema.columns)
+        if difference := schema.difference(present):
+            reason = f"holds steps of another kind than task {options.task}: {difference}"
+            raise ConfigError(key, str(directory), reason, "use steps of the same task and environment options")
+        count, length = archive.count_sequences(options.sequence_length), options.sequence_length
+        if count < options.batch_size:
+            reason = f"holds {count} sequences of {length} steps, but a batch has {options.batch_size}"
+            raise ConfigError(key, str(directory), reason, "use more episodes, or lower batch_length or batch_size")
 
 
 def make_run_stream(options: Options, replay: Replay, mode: str) -> Iterator[Batch]:

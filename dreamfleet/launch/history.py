@@ -38,10 +38,16 @@ def has_steps(logdir: str | Path) -> bool:
 
 def is_complete(options: Options) -> bool:
     """Whether there is a checkpoint of the end of the run."""
-    steps, duration_s, checkpoint = options.run.steps, options.run.duration, find_checkpoint(options.logdir)
+    checkpoint = find_checkpoint(options.logdir)
     if checkpoint is None:
         return False
-    return 0 < steps <= checkpoint.step or 0 < duration_s <= checkpoint.manifest["elapsed_s"]
+    run, manifest = options.run, checkpoint.manifest
+    reached = (
+        (checkpoint.step, run.steps),
+        (manifest["updates"], run.updates),
+        (manifest["elapsed_s"], run.duration),
+    )
+    return any(0 < limit <= done for done, limit in reached)
 
 
 def describe_loss(logdir: str | Path) -> str:

@@ -10,6 +10,10 @@ from typing import TextIO
 from dreamfleet.errors import ConfigError
 
 
+class LogdirInUse(ConfigError):
+    """Another process has the directory."""
+
+
 @contextlib.contextmanager
 def lock_logdir(logdir: str | Path) -> Iterator[None]:
     """Holds the directory for this process; refuses if another run has it, and says which."""
@@ -20,7 +24,7 @@ def lock_logdir(logdir: str | Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "unknown"
             remedy = "stop that run first, or choose another logdir"
-            raise ConfigError("logdir", str(logdir), f"is in use by process {holder}", remedy) from None
+            raise LogdirInUse("logdir", str(logdir), f"is in use by process {holder}", remedy) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

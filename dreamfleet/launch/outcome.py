@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANG_UP = getattr(signal, "SIGHUP", None)  # not on Windows
+STOP_SIGNALS = tuple(filter(None, (signal.SIGINT, signal.SIGTERM, HANG_UP)))
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"  # the last `state` in `status.json`
 
 
@@ -33,8 +34,8 @@ def stop_signals(handle: Callable[[str], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    numbers = [number for number in STOP_SIGNALS if not (number == signal.SIGHUP and is_ignored)]
+    is_ignored = HANG_UP is not None and signal.getsignal(HANG_UP) == signal.SIG_IGN
+    numbers = [number for number in STOP_SIGNALS if not (number == HANG_UP and is_ignored)]
     previous = {number: signal.signal(number, lambda n, _: handle(signal.Signals(n).name)) for number in numbers}
     try:
         yield

@@ -1,13 +1,14 @@
 """A run from its options: what the commands `train` and `role` call."""
 
+import dataclasses
 from collections.abc import Callable
 
-from dreamfleet.envs.registry import task_section
+from dreamfleet.base.platforms import check_platform, find_lacking
 from dreamfleet.launch.factories import make_factories
-from dreamfleet.launch.lock import lock_logdir
 from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome
 from dreamfleet.launch.topology import RoleSpec
 from dreamfleet.options import Options, RoleOptions, role_options, save_options
+from dreamfleet.options.tasks import task_section
 
 
 def run_options(options: Options, task: Callable | None = None, agent: Callable | None = None) -> Outcome:
@@ -16,6 +17,7 @@ def run_options(options: Options, task: Callable | None = None, agent: Callable 
     `task` makes the environments and `agent` the agent, where the options only name what cannot be imported.
     """
     from dreamfleet.launch.history import check_start, is_complete
+    from dreamfleet.launch.lock import lock_logdir
     from dreamfleet.launch.preflight import check_run
 
     with lock_logdir(options.logdir):
@@ -36,16 +38,25 @@ def _run(options: Options, task: Callable | None, agent: Callable | None) -> Out
         return run_serial(make, roles)
     from dreamfleet.launch.combined import run_parallel
 
-    return run_parallel(make, roles)
+    return run_parallel(make, roles, options)
 
 
-def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = False) -> Outcome:
-    """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped."""
+def run_role(kind: str, options: Options, *, index: int | None = None, is_eval: bool = False) -> Outcome:
+    """Runs one role, or all environments, of a fleet whose other roles are elsewhere, until it is stopped.
+
+    Environments are numbered from `index`, or else as the policy server says.
+    """
+    if find_lacking() and kind in ("env", "envs"):
+        from dreamfleet.launch.plain import run_envs
+
+        return run_envs(options, _role_options(options), index, is_eval, is_one=kind == "env")
+    check_platform(f"role {kind}")
     from dreamfleet.launch.combined import join_fleet, owned_directory
 
-    name = f"{kind}{index}" if kind == "env" or index else kind
-    with owned_directory(_role_options(options), name) as (roles, directory):
-        if kind in ("env", "envs"):
+    name = kind if index is None else f"{kind}{index}"
+    has_envs = kind in ("env", "envs")
+    with owned_directory(_role_options(options), name, is_leased=has_envs and index is None) as (roles, directory):
+        if has_envs:
             from dreamfleet.launch.preflight import check_joined
 
             if reason := check_joined(options, directory):
@@ -53,7 +64,7 @@ def run_role(kind: str, options: Options, *, index: int = 0, is_eval: bool = Fal
         return join_fleet(_role_specs(kind, options, roles, index, is_eval), directory, roles)
 
 
-def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_eval: bool) -> list[RoleSpec]:
+def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int | None, is_eval: bool) -> list[RoleSpec]:
     from dreamfleet.launch import combined
 
     make = make_factories(options)
@@ -64,7 +75,9 @@ def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int, is_
     if kind == "envs":
         return combined.env_specs(make.make_env_train, make.make_env_eval, roles, first=index)
     assert kind == "env", kind
-    return [combined.env_spec(make.make_env_eval if is_eval else make.make_env_train, [index], is_eval, roles)]
+    one = {"envs": int(not is_eval), "eval_envs": int(is_eval)}
+    roles = dataclasses.replace(roles, **one)
+    return combined.env_specs(make.make_env_train, make.make_env_eval, roles, first=index)
 
 
 def _role_options(options: Options, **facts: str) -> RoleOptions:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import os
-import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,44 +12,53 @@ from typing import Any
 import numpy as np
 
 from dreamfleet import lifecycle, rpc
+from dreamfleet.base import waits
+from dreamfleet.base.accelerators import describe_devices
+from dreamfleet.base.seeds import derive_seed, seed_process
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.envs import EnvGroup
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss
 from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome, stop_signals
 from dreamfleet.launch.supervise.incarnations import Incarnations
-from dreamfleet.launch.topology import derive_seed
+from dreamfleet.launch.supervise.lifeline import resident_mb
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles.actor.role import Actor
+from dreamfleet.roles.agent import construct
 from dreamfleet.roles.env import EnvWorker
 from dreamfleet.roles.learner.role import Learner
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.periodic import Every
 from dreamfleet.roles.replay.role import ReplayRole
-from dreamfleet.roles.wiring import Handler, load_factory
+from dreamfleet.roles.wiring import Handler, Peers, load_factory
+
+
+def _nothing() -> None:
+    pass
 
 
 def serial(
     make: Factories,
     args: Args,
-    on_turn: Callable[[], None] = lambda: None,
+    on_turn: Callable[[], None] = _nothing,
+    on_compile: Callable[[], None] = _nothing,
     is_asked: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Runs until the run is complete or was stopped; returns whether it is complete.
 
-    `on_turn` is called between two rounds of acting and learning.
+    `on_turn` is called between two rounds of acting and learning, `on_compile` before the first update.
 
     With `leg`, the run writes itself down every so many steps and goes on from nothing but that, as a resumed run does:
     both are the same to the bit. It also ends between two legs if it `is_asked` to.
     """
     options = read_args(args)
     make = Factories(*map(load_factory, make))
-    agent = make.make_agent()
+    agent = construct(make.make_agent)
     leg = Leg(agent, make, options)
-    while not leg.run(on_turn) and not is_asked():
-        leg = Leg(agent, make, options)
+    while not leg.run(on_turn, on_compile) and not is_asked():
+        leg, on_compile = Leg(agent, make, options), _nothing
     return leg.is_complete
 
 
@@ -59,7 +68,7 @@ class Leg:
     def __init__(self, agent: Any, make: Factories, options: RoleOptions):
         options = dataclasses.replace(options, episode_timeout=math.inf)  # all are silent while one of them works
         if options.leg:  # saves and logs at the end of the leg, and not when the time has come; there are no reports
-            options = dataclasses.replace(options, save_every=0.0, log_every=0.0, report_every=0.0)
+            options = dataclasses.replace(options, save_every=0.0, save_every_steps=0, log_every=0.0, report_every=0.0)
         self._options = options
         if options.leg:  # a leg is the same whichever process it is run in
             lifecycle.set_incarnation(0)
@@ -69,14 +78,14 @@ class Leg:
             role.restore(Checkpoints(options.logdir))
         number = replay.limiter.inserts // options.leg if options.leg else 0
         self._end = (number + 1) * options.leg if options.leg else math.inf
-        clients = DirectClient("replay", replay.methods()), DirectClient("logger", self._logger.methods())
-        actor = Actor(agent, *clients, options, send_delay_s=0.0)
+        peers = Peers(DirectClient("replay", replay.methods()), DirectClient("logger", self._logger.methods()))
+        actor = Actor(agent, peers, options, send_delay_s=0.0)
         act = DirectClient("actor", {method: _answer(actor, parse) for method, parse in actor.parsers().items()})
         if options.leg:
             lifecycle.set_incarnation(number)
-        _set_seed(derive_seed(options.seed, "serial", 0, lifecycle.incarnation()))
+        seed_process(derive_seed(options.seed, "serial", 0, lifecycle.incarnation()))
         self._workers = _make_workers(make.make_env_train, make.make_env_eval, act, options)
-        self._learner = Learner(agent, *clients, dataclasses.replace(options, prefetch=1))
+        self._learner = Learner(agent, peers, dataclasses.replace(options, prefetch=1), reads_apart=True)
         self._learner.restore()
         self._learner.observe(replay.counts())
         self._should_log, self._should_show = Every(options.log_every), Every(1.0)
@@ -86,16 +95,21 @@ class Leg:
     def is_complete(self) -> bool:
         return self._learner.is_complete()
 
-    def run(self, on_turn: Callable[[], None]) -> bool:
+    def run(self, on_turn: Callable[[], None], on_compile: Callable[[], None]) -> bool:
         """Acts and learns; returns whether the run is over."""
         learner, limiter = self._learner, self._replay.limiter
         learner.turn.acquire()
         learner.start()
         while not learner.is_over() and learner.step < self._end:
             # Learning comes first, since a leg ends, as a run does, once its last steps were taken.
-            while limiter.may_sample(self._options.batch_size) and (batch := learner.next_batch()):
+            while limiter.may_sample(self._options.batch_size) and not learner.has_all_updates():
+                if (batch := learner.next_batch()) is None:
+                    break
+                on_compile()
+                on_compile = _nothing
                 learner.train(batch)
                 learner.run_periodic()
+                learner.wait_saved()  # steps that are taken meanwhile would be in it or not, as threads go
                 if self._options.train_ratio <= 0:  # no limit: both sides take turns
                     break
             if limiter.may_insert():
@@ -106,6 +120,7 @@ class Leg:
                 self._logger.write_progress()
             if self._should_log():
                 self._logger.write()
+            learner.raise_failure()  # of a stream that nobody waits for
             on_turn()
         is_over = learner.is_over()
         self._finish()
@@ -125,20 +140,31 @@ def run_serial(make: Factories, options: RoleOptions) -> Outcome:
     The caller has the directory's lock.
     """
 
+    def draw(state: str, *waited: str) -> None:
+        agent = {"state": state, "figures": lifecycle.figures(), "memory_mb": resident_mb()}
+        agent["waits"] = [{"what": what, "seconds": 0.0, "share": 1.0} for what in waited]
+        elapsed_s = time.monotonic() - start
+        status = {"state": state, "mode": "serial", "elapsed_s": elapsed_s, "roles": {"agent": agent}}
+        terminal.update(read_progress(options.logdir), status)
+
     def show() -> None:
         if should_show():
-            status = {"state": lifecycle.state(), "roles": {}}
-            terminal.update(read_progress(options.logdir), status)
+            draw(lifecycle.state())
             if terminal.is_lost and not received:
                 received.append("SIGPIPE")
                 lifecycle.request_stop()
 
-    should_show = Every(1.0)
-    with Terminal(options.steps) as terminal, _stop_on_signals(options) as received:
+    def show_compiling() -> None:
+        if describe_devices():
+            draw("running", waits.TRAIN_STEP())
+
+    should_show, start = Every(1.0), time.monotonic()
+    with Terminal(options.steps, total_updates=options.updates) as terminal, _stop_on_signals(options) as received:
         try:
             lifecycle.set_incarnation(_count_life(options))
-            is_complete = serial(make, options, on_turn=show, is_asked=lambda: bool(received))
+            is_complete = serial(make, options, show, show_compiling, is_asked=lambda: bool(received))
             lifecycle.raise_failure()  # of a thread, such as the one that writes checkpoints
+            draw("complete" if is_complete else "stopped")
         finally:
             lifecycle.reset()
     return Outcome(COMPLETE) if is_complete else Outcome(STOPPED, received[0] if received else "")
@@ -234,8 +260,3 @@ def _make_workers(make_train: Callable, make_eval: Callable, act: Any, options: 
         for make, ids, is_eval in groups
         if ids
     ]
-
-
-def _set_seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)

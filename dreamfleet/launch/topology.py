@@ -1,6 +1,5 @@
 """A fleet as data: which roles there are, how each is started, restarted and stopped. Every launcher reads this."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -60,12 +59,3 @@ class RoleSpec:
 def load_target(target: Callable | str) -> Callable:
     """The callable that `target` is, or that it names as `module:attr`."""
     return target if callable(target) else load_attribute(target)
-
-
-def derive_seed(run_seed: int, role: str, index: int, incarnation: int, rebuild: int = 0) -> int:
-    """The 32-bit seed of one incarnation: the first four bytes of BLAKE2b over `run_seed/role/index/incarnation`.
-
-    What is built again within an incarnation has the number of the rebuild at the end.
-    """
-    text = f"{run_seed}/{role}/{index}/{incarnation}" + (f"/{rebuild}" if rebuild else "")
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")

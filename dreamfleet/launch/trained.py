@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dreamfleet.base.hints import choose_from
+from dreamfleet.base.seeds import derive_seed
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import CheckpointError, ConfigError
 from dreamfleet.launch.factories import make_run_agent
-from dreamfleet.launch.topology import derive_seed
 from dreamfleet.options import Options, load_saved_options
 
 log = logging.getLogger("dreamfleet.launch")
+
+BEST, LATEST = "best", "latest"  # checkpoints that are not named by their step
 
 
 class SavedRun(NamedTuple):
@@ -26,7 +28,7 @@ class SavedRun(NamedTuple):
 def load_run(
     logdir: str | Path, overrides: Sequence[str] = (), checkpoint: str | Path | None = None, flags: Sequence[str] = ()
 ) -> SavedRun:
-    """The run in `logdir` with its newest checkpoint, or with the one that is named by path or by name."""
+    """The run in `logdir` with its newest checkpoint, with that of the best score, or one named by path or by name."""
     options = load_saved_options(logdir, overrides, flags)
     return SavedRun(options, _find_checkpoint(options, checkpoint))
 
@@ -53,7 +55,12 @@ def make_eval_env(options: Options, render: bool = False) -> Callable[..., Env]:
 
 def _find_checkpoint(options: Options, given: str | Path | None) -> Checkpoint:
     directory = Path(options.logdir) / "ckpt"
-    if given is None:
+    if given == BEST:
+        if found := Checkpoints(options.logdir).best():
+            return found
+        reason = "has no checkpoint with a score: one needs at least ten finished episodes since the one before"
+        raise ConfigError("checkpoint", BEST, f"is not there: {options.logdir} {reason}", f"use {LATEST}")
+    if given is None or given == LATEST:
         found = Checkpoints(options.logdir).latest() if directory.is_dir() else None
         if found is None and any(directory.glob("step-*")):
             remedy = "see the warnings above; resume the run to save a new one"
@@ -69,6 +76,6 @@ def _find_checkpoint(options: Options, given: str | Path | None) -> Checkpoint:
     try:
         return Checkpoints.load(path)
     except CheckpointError as error:
-        names = sorted(entry.name for entry in directory.glob("step-*"))
-        remedy = choose_from(str(given), names) if names else "leave it out for the newest"
+        names = [BEST, LATEST, *sorted(entry.name for entry in directory.glob("step-*"))]
+        remedy = choose_from(str(given), names)
         raise ConfigError("checkpoint", str(given), f"cannot be read ({error})", remedy) from None

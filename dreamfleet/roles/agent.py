@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent
+from dreamfleet.base import waits
+from dreamfleet.base.accelerators import describe_devices, find_unused
 from dreamfleet.base.addresses import is_ipc
+from dreamfleet.base.extras import install_command
 from dreamfleet.options import SERVERS, Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.actor.role import parallel_actor
 from dreamfleet.roles.hello import own_run_id
@@ -22,6 +25,7 @@ ACTOR_STOP_S = 30.0
 Side = Callable[[Agent, threading.Barrier, RoleOptions], None]
 
 
+@lifecycle.stopped_by_signals()
 def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
     """Acts and learns until the learner is done; the first failure of either side is raised."""
     options = read_args(args)
@@ -29,7 +33,20 @@ def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
         options = dataclasses.replace(options, run_id=own_run_id(options.logdir))
         if not all(is_ipc(options.address(role)) for role in SERVERS):
             rpc.make_key(key_file(options))
-    run_sides(load_factory(make_agent)(), parallel_learner, parallel_actor, options)
+    run_sides(construct(load_factory(make_agent)), parallel_learner, parallel_actor, options)
+
+
+def construct(make_agent: Callable[[], Agent]) -> Agent:
+    """Makes the agent, and says what it computes on."""
+    with lifecycle.waiting(waits.AGENT_CONSTRUCTION()):
+        agent = make_agent()
+    if devices := describe_devices():
+        log.info("device: %s", devices)
+    kind, extra = find_unused()
+    if kind:
+        remedy = f"run {install_command(extra)}" if extra else "install JAX for it"
+        log.warning("this machine has %s, but JAX cannot use it: %s, or set --jax.platform cpu", kind, remedy)
+    return agent
 
 
 def run_sides(agent: Agent, learn: Side, act: Side, options: RoleOptions, actor_stop_s: float = ACTOR_STOP_S) -> None:

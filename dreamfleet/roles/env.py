@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import logging
-import math
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -23,11 +22,11 @@ from dreamfleet.errors import (
     Disconnected,
     RemoteError,
     RunOver,
-    Unreachable,
 )
-from dreamfleet.metrics import Rate, Sections
+from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, read_args
 from dreamfleet.roles.hello import describe_spaces, refused
+from dreamfleet.roles.joining import Patience, find_patience
 from dreamfleet.roles.periodic import StatsSender, prefixed
 from dreamfleet.roles.protocol import ACT, ACT_MANY, ENV_ID, IS_EVAL, ActSession
 from dreamfleet.roles.wiring import Caller, connect, load_factory
@@ -35,9 +34,9 @@ from dreamfleet.roles.wiring import Caller, connect, load_factory
 log = logging.getLogger("dreamfleet.env")
 
 RETRY_S, RETRY_MAX_S = 0.1, 5.0  # pause before environments start over again
-REMIND_S = 60.0  # between two lines that say that the policy server is away
 
 
+@lifecycle.stopped_by_signals()
 def parallel_env(make_env: bytes | Callable, envid: int, args: Args, is_eval: bool = False) -> None:
     """Runs one environment until the process is asked to stop."""
     env_worker(make_env, [envid], args, is_eval)
@@ -56,10 +55,7 @@ def env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: Args, i
         act_space=describe_spaces(envs.act_space, has_bounds=True),
     )
     actor = connect(options, "actor", name, me="env", facts=facts, ends=True, max_inflight=1, threaded=False)
-    # The supervisor of a fleet decides for how long its own workers wait.
-    worker = EnvWorker(
-        envs, env_ids, is_eval, actor, options.act_timeout, 0 if options.run_id else options.join_timeout
-    )
+    worker = EnvWorker(envs, env_ids, is_eval, actor, options.act_timeout, find_patience(options))
     reports = StatsSender(options, name, "env", is_on=0 in env_ids)  # one worker speaks for all
     with (
         lifecycle.on_stop(actor.close),
@@ -93,14 +89,14 @@ class EnvWorker:
         is_eval: bool,
         actor: Caller,
         act_timeout_s: float,
-        join_timeout_s: float = 0.0,
+        patience: Patience = Patience(),
     ):
         self._envs = envs
         self._actor = actor
-        self._join_timeout_s = join_timeout_s or math.inf
+        self._patience = patience
         self._timeout_s = act_timeout_s
         self._is_single = len(env_ids) == 1
-        self._is_in_order = False
+        self._must_order, self._is_in_order = False, False
         # Tells the actor which of two processes with the same environment is the newer one.
         self._meta = ActSession(actor.session or uuid.uuid4().hex).to_meta()
         if self._is_single:
@@ -111,42 +107,29 @@ class EnvWorker:
         self._acts = self._envs.reset_actions()
         self._act_keys = frozenset(self._acts)
         self._rate = Rate()
-        self._sections = Sections()
+        self._asking_s, self._shown = 0.0, time.monotonic()  # since the time of the last `stats`
         self._lost = self._lost_in_a_row = 0
         self._steps = 0
 
     def wait_for_actor(self) -> None:
-        """Returns when there is a connection; raises why there is none, or will be none."""
-        start = time.monotonic()
-        while True:
-            away_s = time.monotonic() - start
-            try:
-                if self._actor.wait_connected(min(REMIND_S, max(0.0, self._join_timeout_s - away_s))):
-                    self._check_actor()
-                    return
-            except BadRequest as e:
-                raise refused(e) from e
-            if lifecycle.stopping():
-                return
-            if time.monotonic() - start >= self._join_timeout_s:
-                reason = f"the policy server was not reachable for {self._join_timeout_s:.0f} s (run.join_timeout)"
-                raise Unreachable(f"{reason}: is the run still there, and its address right?")
-            log.warning("the policy server has not been reachable for %.0f s; trying on", time.monotonic() - start)
+        """Returns when there is a connection, or at a stop; raises why there is none, or will be none."""
+        if self._patience.wait(self._actor):
+            self._check_actor()
 
     def _check_actor(self) -> None:
         if self._actor.is_plain and not self._is_single:
             reason = f"cannot work with this policy server, a portal program that knows no {ACT_MANY}"
             raise ConfigError("run.envs_per_worker", np.size(self._env_ids), reason, "set it to 1")
+        self._must_order = bool(self._actor.is_plain) and not self._is_in_order
 
     def step(self) -> None:
         """One step of every environment and the exchange with the actor that follows it."""
-        self._sections.enter("step")
         obs = self._envs.step(self._acts)
-        if self._actor.is_plain and not self._is_in_order:
+        if self._must_order:
             obs = self._put_in_order(obs)
-        self._sections.enter("act")
         self._rate.step(len(obs["reward"]))
         self._steps += len(obs["reward"])
+        asked = time.monotonic()
         try:
             acts = self._request.ask(self._timeout_s)
         except (Disconnected, DeadlineExceeded, RemoteError) as e:
@@ -154,6 +137,8 @@ class EnvWorker:
             return
         except BadRequest as e:
             raise refused(e) from e
+        finally:
+            self._asking_s += time.monotonic() - asked
         if not acts.keys() >= self._act_keys:
             missing = sorted(self._act_keys - acts.keys())
             raise AgentError(f"the policy's actions have no {missing}, which the action space has; got {sorted(acts)}")
@@ -178,13 +163,20 @@ class EnvWorker:
             "steps_per_s": self._rate.result(),
             "rebuilds": self._envs.rebuilds,
             "lost_answers": self._lost,
-            **self._sections.result(),
+            **self._shares(),
             **prefixed("actor", self._actor.stats()),
         }
 
-    def figures(self) -> dict[str, float]:
+    def _shares(self) -> dict[str, float]:
+        """How much of the time since the last call went into steps, and how much into the wait for actions."""
+        seconds, asking_s = time.monotonic() - self._shown, self._asking_s
+        self._asking_s, self._shown = 0.0, time.monotonic()
+        return {"time/step": 1.0 - asking_s / seconds, "time/act": asking_s / seconds} if seconds else {}
+
+    def figures(self) -> lifecycle.Figures:
         """For whoever watches this worker alone."""
-        return {"steps": self._steps}
+        envs = int(np.size(self._env_ids))
+        return {"steps": self._steps, "envs": envs, "rebuilds": self._envs.rebuilds, "lost_answers": self._lost}
 
     def close(self) -> None:
         self._actor.close()
@@ -195,7 +187,7 @@ class EnvWorker:
 
         A policy server of others joins the messages of several environments by the order of their keys.
         """
-        self._is_in_order = True
+        self._must_order, self._is_in_order = False, True
         self._request = self._prepare()
         buffers = self._envs.buffers
         for key, value in obs.items():

@@ -15,6 +15,7 @@ from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest
 from dreamfleet.metrics import Aggregator, Episode, EpisodeTracker, Rate, read_progress, write_progress
 from dreamfleet.metrics.values import can_show
+from dreamfleet.metrics.writers import EVAL_KINDS
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import Reception, is_elsewhere, make_hello
@@ -28,11 +29,13 @@ log = logging.getLogger("dreamfleet.logger")
 
 PROGRESS_EVERY_S = 1.0
 SCORE_EPISODES = 20  # the score shown is the mean of this many
+NEW_EPISODES = 10  # the least of them since the checkpoint before, for the score of a checkpoint
 NAME_LENGTH = 180  # of a metric; `elements.Logger` takes 200, with what we put in front
 ADD_METRICS = 1000  # that it takes at once
 MOST_METRICS = 10_000  # names between two writes
 
 
+@lifecycle.stopped_by_signals()
 def parallel_logger(make_logger: bytes | Callable, args: Args) -> None:
     """Serves `add` and `tran` until the process is asked to stop, then writes what is left."""
     options = read_args(args)
@@ -65,8 +68,12 @@ class LoggerRole:
         self._keeper = ProgressKeeper(options)
         self._progress = self._keeper.progress
         self._scores = {is_eval: deque(maxlen=SCORE_EPISODES) for is_eval in (False, True)}
+        self._lengths: deque[int] = deque(maxlen=SCORE_EPISODES)  # of training
+        self._unscored = {False: 0, True: 0}  # by is_eval, episodes since the last checkpoint with a score
         self._counted: dict[str, int] = {}  # episodes, at the last write
         self._keeps_episodes = getattr(logger, "keeps_episodes", False)  # all of those that end at one step
+        # Loggers of others pick the scores of training out by looking for `episode/score` anywhere in a name.
+        self._eval_kind = EVAL_KINDS[0 if self._keeps_episodes else 1]
         self._unwritten: set[tuple[str, int]] = set()  # kinds and steps of episodes since then, if it does not
         self._can_write = True
         self._lock = threading.Lock()
@@ -83,9 +90,9 @@ class LoggerRole:
             if len(self._metrics) + len(metrics) > MOST_METRICS:
                 raise BadRequest(f"{len(metrics)} metrics are too many beside {len(self._metrics)} others")
             self._metrics.add(metrics, prefix, position.by_key)
-            self._advance(position.step)
             if position.progress:
                 self._keeper.take(position.progress)
+            self._advance(position.step)
         return {}
 
     def tran(self, batch: Any, meta: dict) -> dict:
@@ -110,9 +117,18 @@ class LoggerRole:
                 "episodes": self._progress.episodes,
                 "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
             }
+            is_eval = bool(self._scores[True])
+            score = self._take_score(is_eval)
         checkpoints = Checkpoints(self._options.logdir, self._options.keep)
         checkpoints.add_part(request.name, "logger", state, is_elsewhere(self._options.logdir, request.run))
-        return LoggerCounts(state["episodes"]).to_data()
+        return LoggerCounts(state["episodes"], score, is_eval).to_data()
+
+    def _take_score(self, is_eval: bool) -> float | None:
+        """The score of a checkpoint, if there were enough episodes since the one before."""
+        if self._unscored[is_eval] < NEW_EPISODES:
+            return None
+        self._unscored[is_eval] = 0
+        return float(np.mean(self._scores[is_eval]))
 
     def restore(self, checkpoints: Checkpoints) -> None:
         """Continues the counts of the newest checkpoint, if there is one."""
@@ -123,12 +139,14 @@ class LoggerRole:
         self._progress.episodes = state["episodes"]
         for is_eval, scores in zip((False, True), state["scores"], strict=True):
             self._scores[is_eval].extend(scores)
+        self._progress.updates = checkpoint.manifest["updates"]
         self._advance(checkpoint.step)
 
     def resume(self) -> None:
         """Continues at what was shown last: a parallel run keeps the steps that came after its last checkpoint."""
         if shown := read_progress(self._options.logdir):
             self._progress.episodes = max(shown.episodes, self._progress.episodes)
+            self._progress.updates = max(shown.updates, self._progress.updates)
             self._advance(shown.step)
 
     def write(self) -> None:
@@ -150,8 +168,9 @@ class LoggerRole:
             for is_eval, name in ((False, "score"), (True, "eval_score")):
                 if self._scores[is_eval]:
                     setattr(progress, name, float(np.mean(self._scores[is_eval])))
-            if progress.total_steps and progress.env_rate:
-                progress.eta_s = max(0, progress.total_steps - progress.step) / progress.env_rate
+            if self._lengths:
+                progress.episode_length = float(np.mean(self._lengths))
+            self._keeper.estimate()
             write_progress(self._options.logdir, progress)
 
     def close(self) -> None:
@@ -173,10 +192,12 @@ class LoggerRole:
             self._can_write = False
 
     def _advance(self, step: int) -> None:
-        self._progress.step = max(step, self._progress.step)
+        """Takes the run to be at this step; without environments there are none, and metrics go by updates."""
+        progress = self._progress
+        progress.step = max(step, progress.step)
         counter: Any = getattr(self._logger, "step", None)
         if hasattr(counter, "load"):
-            counter.load(self._progress.step)
+            counter.load(progress.updates if self._options.is_offline else progress.step)
 
     def _count_episodes(self) -> dict[str, int]:
         """Episodes that started, ended and were abandoned since the last time."""
@@ -187,10 +208,13 @@ class LoggerRole:
     def _log_episode(self, episode: Episode) -> None:
         self._progress.episodes += 1
         self._scores[episode.is_eval].append(episode.score)
+        self._unscored[episode.is_eval] += 1
+        if not episode.is_eval:
+            self._lengths.append(episode.length)
         metrics = {"score": episode.score, "length": episode.length, **episode.stats}
         if episode.video is not None:
             metrics["video"] = episode.video
-        kind = "eval_episode" if episode.is_eval else "episode"
+        kind = self._eval_kind if episode.is_eval else "episode"
         if (kind, self._progress.step) in self._unwritten:
             # Outputs of others may keep one value per key and step: the one before is written first.
             with self._surviving():

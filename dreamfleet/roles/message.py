@@ -1,6 +1,7 @@
 """Messages as dataclasses: the type of a field says what it may hold, and is checked where the message is read."""
 
 import functools
+import math
 import reprlib
 import types
 from collections.abc import Callable
@@ -89,6 +90,13 @@ def _seconds(value: Any) -> float:
     return value
 
 
+def _number(value: Any) -> float:
+    value = _unpacked(value)
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise Unfit("a finite number")
+    return value
+
+
 def _flag(value: Any) -> bool:
     value = _unpacked(value)
     if type(value) is not bool:
@@ -119,6 +127,7 @@ Count = Annotated[int, whole(0)]
 Counts = Annotated[tuple[int, ...], _counts]
 Flag = Annotated[bool, _flag]
 Name = Annotated[str, text(64)]
+Number = Annotated[float, _number]
 Seconds = Annotated[float, _seconds]
 Texts = Annotated[dict[str, str], texts(1 << 18)]  # spaces of thousands of keys
 Paths = Annotated[dict[str, str], texts(1 << 26)]

@@ -1,6 +1,6 @@
 """How far a run is, from what the learner says of it; the logger keeps it, and a learner whose logger is elsewhere."""
 
-from dreamfleet.metrics import Progress
+from dreamfleet.metrics.progress import Eta, Progress
 from dreamfleet.options import RoleOptions
 from dreamfleet.roles.protocol import RunProgress
 
@@ -9,7 +9,10 @@ class ProgressKeeper:
     """Takes in what the learner says, again and again, and keeps `progress` up to date with it."""
 
     def __init__(self, options: RoleOptions):
-        self.progress = Progress(total_steps=options.steps, target_ratio=max(0.0, options.train_ratio))
+        self.progress = Progress(
+            total_steps=options.steps, total_updates=options.updates, target_ratio=max(0.0, options.train_ratio)
+        )
+        self._eta = Eta(options.steps, options.duration, options.updates)
         self._batch_length = options.batch_length
         self._previous: RunProgress | None = None
 
@@ -36,6 +39,10 @@ class ProgressKeeper:
         if before and sent.elapsed_s > before.elapsed_s:
             steps = max(0, sent.counts.inserts - before.counts.inserts)
             progress.env_rate = steps / (sent.elapsed_s - before.elapsed_s)
-        if progress.total_steps and progress.env_rate:
-            progress.eta_s = max(0, progress.total_steps - progress.step) / progress.env_rate
+        self.estimate()
         return progress
+
+    def estimate(self) -> None:
+        """Says how long the rest takes, if that can be said."""
+        progress = self.progress
+        progress.eta_s = self._eta.estimate(progress.step, progress.updates, progress.elapsed_s)

@@ -3,6 +3,7 @@
 method          from -> to         data -> of the reply         metadata -> of the reply     after a lost connection
 --------------  -----------------  ---------------------------  ---------------------------  -----------------------
 hello           all -> all         Hello -> Hello                                            said again, first of all
+lease           env -> actor       LeaseRequest -> Lease                                     asked again
 act             env -> actor       observation -> actions       ActSession ->                fails: new episode
 act_many        env -> actor       the same with a leading K    ActSession ->                fails: new episodes
 add_batch       actor -> replay    transitions ->               BatchMark -> ReplayCounts    sent again, done once
@@ -22,11 +23,12 @@ import functools
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dreamfleet.roles.message import Count, Counts, Flag, Message, Name, Paths, Seconds, Texts, text, whole
+from dreamfleet.roles.message import Count, Counts, Flag, Message, Name, Number, Paths, Seconds, Texts, text, whole
 
-VERSION = 2  # raised with every change of a message; peers of another version are refused
+VERSION = 4  # raised with every change of a message; peers of another version are refused
 
 HELLO = "hello"
+LEASE = "lease"
 
 ACT, ACT_MANY = "act", "act_many"
 ADD_BATCH, TRAN = "add_batch", "tran"
@@ -76,6 +78,24 @@ class Hello(Message):
     obs_space: Texts = field(default_factory=dict)
     act_space: Texts = field(default_factory=dict)
     counts: ReplayCounts | None = None  # what replay holds, or what the run has stored as far as the others know
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequest(Message):
+    """env -> actor, `lease`: asks for numbers of environments; one that its owner restarts has the same ones again."""
+
+    owner: Name = ""
+    worker: Name = ""  # among those of its owner
+    count: Count = 0
+    is_eval: Flag = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Message):
+    """actor -> env, `lease`: the numbers, for as long as they are stepped, and a number that no other lease has."""
+
+    envs: Counts = ()
+    life: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +212,5 @@ class LoggerCounts(Message):
     """logger -> learner, `save`: what its part of the checkpoint stands for."""
 
     episodes: Count = 0
+    score: Number | None = None  # of the last episodes; without enough since the last checkpoint that has one, none
+    is_eval: Flag = False  # whether these were of evaluation

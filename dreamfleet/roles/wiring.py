@@ -4,11 +4,13 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
 from dreamfleet import rpc
+from dreamfleet.base.addresses import AUTO
+from dreamfleet.errors import ConfigError
 from dreamfleet.options import RoleOptions, key_file
 from dreamfleet.roles.hello import Introduction, Reception, make_hello
 from dreamfleet.roles.protocol import HELLO, VERSION
@@ -49,10 +51,17 @@ class Caller(Protocol):
 Handler = Callable[[Any, dict], Any]  # of data and metadata; returns data or an `rpc.Reply`
 
 
+class Peers(NamedTuple):
+    """Whom the actor and the learner send to."""
+
+    replay: Caller
+    logger: Caller
+
+
 def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler], reception: Reception) -> rpc.Server:
     """A server, not yet started, that answers to the methods at the role's address."""
     server = rpc.make_server(
-        options.address(role),
+        _find_address(options, role),
         role,
         transport=options.transport,
         protocol=VERSION,
@@ -62,6 +71,15 @@ def serve(options: RoleOptions, role: str, methods: Mapping[str, Handler], recep
     for method, handle in {HELLO: reception.welcome, **methods}.items():
         server.bind(method, handle, takes_meta=True)
     return server
+
+
+def _find_address(options: RoleOptions, role: str) -> str:
+    """Where a role listens; refuses an address that is still to be filled in, as nobody would find it."""
+    addr = options.address(role)
+    if AUTO in addr:
+        reason = "is filled in only for roles that a launcher starts together"
+        raise ConfigError(f"{role}_addr", addr, reason, "name one that all roles are given: ipc:/path or host:port")
+    return addr
 
 
 def connect(
@@ -82,7 +100,7 @@ def connect(
     session = uuid.uuid4().hex
     introduction = Introduction(lambda: make_hello(options, me, session=session, **facts()), ends=ends)
     client = rpc.make_client(
-        options.address(role),
+        _find_address(options, role),
         name,
         peer=role,
         transport=options.transport,

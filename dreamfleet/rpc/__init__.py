@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dreamfleet.base.addresses import Address
 from dreamfleet.base.hosts import explain_host
-from dreamfleet.rpc.addresses import choose_engine, remove_addr, resolve_addr
+from dreamfleet.rpc.addresses import choose_engine, find_obstacle, remove_addr, resolve_addr
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.client import Client, Prepared
 from dreamfleet.rpc.engine import Greeting, ServerEngine
@@ -25,6 +25,7 @@ __all__ = [
     "Prepared",
     "Reply",
     "Server",
+    "find_obstacle",
     "make_client",
     "make_key",
     "make_server",

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import shutil
 import socket
 import tempfile
@@ -50,6 +49,18 @@ def remove_addr(addr: str) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         if lock := _locks.pop(directory, None):
             lock.close()
+
+
+def find_obstacle(addr: str, timeout_s: float = 2.0) -> str:
+    """Why a connection to an address cannot be made; empty if something listens there."""
+    parsed = Address.parse(addr)
+    if parsed.is_ipc:
+        return "" if Path(parsed.path).exists() else "there is no such socket"
+    try:
+        socket.create_connection((connect_host(parsed.host), parsed.port), timeout_s).close()
+    except OSError as error:
+        return (error.strerror or str(error) or type(error).__name__).lower()
+    return ""
 
 
 def listen_host(host: str) -> str:
@@ -103,6 +114,8 @@ def _make_directory() -> Path:
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         if lock.parent not in _locks:
             _remove_abandoned(lock)
+    import fcntl  # not on Windows, where there are no such sockets either
+
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     directory.chmod(0o700)  # whatever the umask
     draft = directory / f".{_LOCK}"
@@ -113,6 +126,8 @@ def _make_directory() -> Path:
 
 
 def _remove_abandoned(lock: Path) -> None:
+    import fcntl
+
     with contextlib.suppress(OSError), lock.open("r+") as file:  # that of another user cannot be opened
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if {path.name for path in lock.parent.iterdir()} <= {_SOCKET, _LOCK}:  # else it is somebody's own

@@ -32,7 +32,8 @@ class Batcher:
     """
 
     def __init__(self, batch: int, max_wait_s: float, workers: int, is_full: Callable | None, emit: Callable):
-        self._batch, self._max_wait_s, self._workers = batch, max_wait_s, workers
+        self.batch = batch
+        self._max_wait_s, self._workers = max_wait_s, workers
         self._is_full, self._emit = is_full, emit
         self._groups: dict[Hashable, Group] = {}
         self._lock = threading.Lock()
@@ -47,7 +48,7 @@ class Batcher:
         """Adds a request; may emit the batch that it completes, or the one that it no longer fits into."""
         key = getattr(item, "group", None)
         group = self._groups.get(key)
-        if group and group.rows + item.rows > self._batch:
+        if group and group.rows + item.rows > self.batch:
             self._emit_group(key)
             group = None
         if not group:
@@ -55,7 +56,7 @@ class Batcher:
         group.requests.append(request)
         group.items.append(item)
         group.rows += item.rows
-        if group.rows >= self._batch or (self._is_full and self._is_full(group.items)):
+        if group.rows >= self.batch or (self._is_full and self._is_full(group.items)):
             self._emit_group(key)
 
     def next_deadline(self) -> float:

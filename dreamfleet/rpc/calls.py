@@ -77,7 +77,7 @@ class Future:
     def settle(self, reply: Reply | None, error: Exception | None) -> None:
         """Makes the outcome known; for the client, once, under its lock."""
         self._reply, self._error = reply, error
-        self.connection = self._client.connections
+        self.connection = self._client.calls.connections
         self.payload = None
         self._is_done = True
         self._gate.release()

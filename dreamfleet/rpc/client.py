@@ -24,11 +24,8 @@ class Prepared:
     """
 
     def __init__(self, ask: Callable[[float], Any], data: Any):
-        self._ask, self.data = ask, data
-
-    def ask(self, timeout_s: float) -> Any:
-        """Makes the call; returns the data of its reply, or raises as `Future.result` does."""
-        return self._ask(timeout_s)
+        self.ask = ask  # makes the call; returns the data of its reply, or raises as `Future.result` does
+        self.data = data
 
 
 class Client:
@@ -39,24 +36,24 @@ class Client:
 
     def __init__(self, calls: Calls, engine: ClientEngine, inline: InlineClientEngine | None = None):
         self.name, self.peer, self.lock = calls.name, calls.peer, calls.lock
-        self._calls, self._engine, self._inline = calls, engine, inline
+        self.calls, self._engine, self._inline = calls, engine, inline
         self.session = ""  # for the owner of the client: what it calls itself on the other side
         self._encoder = engine.encoder
         self._numbers = itertools.count()
 
     @property
     def connected(self) -> bool:
-        return self._calls.connected
+        return self.calls.connected
 
     @property
     def is_plain(self) -> bool | None:
         """Whether the server is a plain portal program, which takes no metadata; None while that is not known."""
-        return self._calls.is_plain
+        return self.calls.is_plain
 
     @property
     def connections(self) -> int:
         """How often a connection was made."""
-        return self._calls.connections
+        return self.calls.connections
 
     def call(
         self,
@@ -98,21 +95,21 @@ class Client:
         """Blocks until there is a connection; returns whether there is one, and raises why there will never be one."""
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with lifecycle.waiting(waits.CONNECTION(peer=self.peer)):
-            self._wait(self._calls.is_decided, until)
-        if self._calls.refusal and not self._calls.is_closed:
-            raise self._calls.refusal
-        return self._calls.connected
+            self._wait(self.calls.is_decided, until)
+        if self.calls.refusal and not self.calls.is_closed:
+            raise self.calls.refusal
+        return self.calls.connected
 
     def stats(self) -> dict[str, float]:
         """Rates, mean answer times and depths since the last call."""
-        calls = self._calls
+        calls = self.calls
         return calls.counters.take() | {"inflight": len(calls.inflight), "connections": calls.connections}
 
     def close(self) -> None:
         """Ends the connection; whoever waits for an answer gets `Closed`. May be called from any thread."""
-        if self._calls.close():
+        if self.calls.close():
             self._engine.close()
-            self._calls.connected = False
+            self.calls.connected = False
 
     def __enter__(self) -> Self:
         return self
@@ -136,20 +133,20 @@ class Client:
             if wait(future, until):
                 return
         seconds = time.monotonic() - future.started
-        state = "" if self._calls.connected else ", and there is no connection"
+        state = "" if self.calls.connected else ", and there is no connection"
         error = DeadlineExceeded(f"{self.peer}.{future.method} has not answered for {seconds:.1f} s{state}")
         if time.monotonic() < future.deadline:
             raise error
-        self._calls.finish(future.number, error)
+        self.calls.finish(future.number, error)
 
     def _start(self, future: Future) -> Future:
-        while not self._calls.enter(future):
+        while not self.calls.enter(future):
             self._wait_for_room(future)
         self._engine.submit(future)
         return future
 
     def _wait_for_room(self, future: Future) -> None:
-        calls = self._calls
+        calls = self.calls
         until = min(future.deadline, calls.finish_overdue())
         with lifecycle.waiting(waits.ROOM(peer=self.peer, method=future.method)):
             self._wait(lambda: calls.has_room() or calls.is_closed, until)
@@ -159,4 +156,4 @@ class Client:
             raise DeadlineExceeded(f"{self.peer}: no room for {future.method} within {seconds:.1f} s, {reason}")
 
     def _wait(self, is_ready: Callable[[], bool], until: float) -> bool:
-        return (self._inline or self._calls).wait(is_ready, until)
+        return (self._inline or self.calls).wait(is_ready, until)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -29,28 +30,66 @@ def start_io_thread(
     return lifecycle.spawn(run, name=f"{name}-rpc-io")
 
 
-class Wakeup:
-    """An event file descriptor: `set` makes it readable until `clear`; `set` after `close` does nothing."""
+class EventFile:
+    """The cheapest descriptor to wake a thread by, which only Linux has."""
 
     def __init__(self):
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def write(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def read(self) -> None:
+        os.eventfd_read(self.fd)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class EventSockets:
+    """The same on other systems."""
+
+    def __init__(self):
+        self._reader, self._writer = socket.socketpair()
+        for end in (self._reader, self._writer):
+            end.setblocking(False)
+        self.fd = self._reader.fileno()
+
+    def write(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full, and so readable
+            self._writer.send(b"\0")
+
+    def read(self) -> None:
+        self._reader.recv(4096)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+class Wakeup:
+    """An event with a file descriptor: `set` makes it readable until `clear`; `set` after `close` does nothing."""
+
+    def __init__(self):
+        self._event = EventFile() if hasattr(os, "eventfd") else EventSockets()
+        self.fd = self._event.fd
         self._lock = threading.Lock()  # a late `set` must not write to a descriptor that was given to somebody else
         self._is_open = True
 
     def set(self) -> None:
         with self._lock:
             if self._is_open:
-                os.eventfd_write(self.fd, 1)
+                self._event.write()
 
     def clear(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
+            self._event.read()
 
     def close(self) -> None:
         with self._lock:
             if self._is_open:
                 self._is_open = False
-                os.close(self.fd)
+                self._event.close()
 
 
 class ServerThread:

@@ -79,6 +79,10 @@ class BatchedMethods:
     def loops(self) -> list[Callable[[], None]]:
         return [self._work] * self._workers + ([self._posts.run] if self._posts and self._workers else [])
 
+    def set_batch(self, batch: int) -> None:
+        """Has later batches another size."""
+        self._batcher.batch = batch
+
     def admit(self, request: Request) -> None:
         try:
             data, meta = self._server.engine.open(request)

@@ -50,7 +50,7 @@ class Server:
         is_full: Callable[[list[Any]], bool] | None = None,
         post_backlog: int = 8,
         takes_meta: bool = False,
-    ) -> None:
+    ) -> Callable[[int], None]:
         """Serves `methods` (name -> parser of data into an item) in batches, with `fn(items) -> (replies, info)`.
 
         A reply that is an exception is the error answer of its item. Without workers the thread that reads requests
@@ -58,6 +58,7 @@ class Server:
 
         `item.rows` counts toward `batch`; items of different `item.group` are batched apart, and `is_full` is asked
         about the waiting items of one group. After its replies, `post(info)` runs in the order of the batches.
+        What is returned changes the size of later batches.
         """
 
         def make_batcher(emit: Callable) -> Batcher:
@@ -66,6 +67,7 @@ class Server:
         handler = BatchedMethods(self, methods, fn, post, workers, takes_meta, make_batcher, post_backlog)
         self._add(methods, handler)
         self._batched.append(handler)
+        return handler.set_batch
 
     def start(self) -> None:
         """Starts to serve; returns when clients can connect."""

@@ -100,6 +100,41 @@ def test_stored_states_start_a_sequence(agent, config, batch, trained):
     assert results[1, "same"] == results[1, "changed"]
 
 
+def test_steps_that_were_recorded_without_states_start_from_the_initial_one(agent, config, batch, trained):
+    recorded = {key: value for key, value in batch.items() if key not in (DETER, STOCH)}
+    recorded["is_first"] = np.zeros_like(batch["is_first"])
+    results = []
+    for data in (recorded, {**batch, **recorded, "consec": np.ones_like(batch["consec"])}):
+        initial = agent.init_report(config.batch_size)
+        results.append(agent.report(initial, data)[1]["loss/vector"])
+    assert results[0] == pytest.approx(results[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("states", ["none", "larger"])
+def test_states_are_written_back_where_replay_stores_them(fresh, config, batch, states):
+    """What an agent of another size recorded can be learned from, too."""
+    recorded = {key: value for key, value in batch.items() if key not in (DETER, STOCH)}
+    if states == "larger":
+        recorded |= {key: np.concatenate([batch[key]] * 2, -1) for key in (DETER, STOCH)}
+    carry, written = fresh.init_train(config.batch_size), []
+    for data in (recorded, batch, batch):
+        carry, outs, _ = fresh.train(carry, data)
+        written.append(outs.get("replay", {}).keys() & {DETER, STOCH})
+    assert written == [set(), set(), {DETER, STOCH}], "each call returns what the one before computed"
+
+
+def test_states_of_others_do_not_matter_where_the_step_after_the_context_is_first(agent, config, batch, trained):
+    """As `MixedStore` marks the sequences of another store."""
+    is_first = np.zeros_like(batch["is_first"])
+    is_first[:, : config.replay_context + 1] = True
+    results = []
+    for change in (0, 1):
+        states = {DETER: batch[DETER] * np.float16(change), STOCH: batch[STOCH] * np.uint8(change)}
+        carry = agent.init_report(config.batch_size)
+        results.append(agent.report(carry, {**batch, **states, "is_first": is_first})[1]["loss/vector"])
+    assert results[0] == results[1]
+
+
 def test_report_shows_open_loop_predictions(agent, config, batch, trained):
     _, metrics = agent.report(agent.init_report(config.batch_size), batch)
     video = metrics["open_loop/image"]

@@ -56,6 +56,27 @@ def test_dreamer_is_deterministic_for_a_seed(vector_run, evaluate):
     assert all(8 <= score <= 200 for score in first["scores"])
 
 
+def test_best_and_latest(make_run, evaluate, refusal):
+    options = ["--agent", "dreamfleet.agent.random:RandomAgent", "--task", "dummy_vector", "--env.dummy.length", "5"]
+    logdir = make_run(*options, "--batch_length", "8", "--run.save_every_steps", "40", "--run.keep", "9")
+    steps = [path.name.split("-")[1] for path in sorted((logdir / "ckpt").glob("step-*"))]
+    assert [int(step) // 40 for step in steps] == [1, 2, 2], "each time that 40 steps more are there, and at the end"
+    scored = [c for c in (Checkpoints.load(path) for path in (logdir / "ckpt").glob("step-*")) if c.score is not None]
+    best = max(scored, key=lambda checkpoint: checkpoint.step)  # all have the same score: the newest counts
+    assert best.score == 5.0
+    draft = Checkpoints(logdir, keep=9).draft(200)  # without a score, since no episodes ended before it
+    draft.write("agent", best.read("agent"))
+    draft.commit({"updates": 0, "elapsed_s": 0.0})
+    assert evaluate(logdir, "--episodes", "1", "--checkpoint", "best")["checkpoint"] == best.name
+    assert evaluate(logdir, "--episodes", "1", "--checkpoint", "latest")["step"] == 200
+    assert "did you mean best?" in refusal("eval", str(logdir), "--checkpoint", "bset")
+
+
+def test_best_without_a_score(vector_run, refusal):
+    line = refusal("eval", str(vector_run), "--checkpoint", "best")
+    assert "checkpoint" in line and "has no checkpoint with a score" in line and "latest" in line
+
+
 def test_the_checkpoint_decides(vector_run, evaluate, tmp_path):
     """An agent whose policy was made to push to one side only does badly, and only with that checkpoint."""
     logdir = tmp_path / "copy"
@@ -144,7 +165,11 @@ class TestRunsThatCannotBeUsed:
     def test_help_has_an_example(self, command, capsys):
         assert main([command, "--help"]) == 0
         text = capsys.readouterr().out
-        assert "examples:" in text and f"dreamfleet {command} ~/logdir/" in text and "--checkpoint PATH" in text
+        assert (
+            "examples:" in text
+            and f"dreamfleet {command} ~/logdir/" in text
+            and "--checkpoint best|latest|NAME" in text
+        )
 
 
 def test_options_that_an_older_version_did_not_have_get_their_defaults(random_run, evaluate, tmp_path, caplog):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.agent.contract import PolicyProgram
+from dreamfleet.base.extras import install_command
 from dreamfleet.cli import main
 from dreamfleet.launch.trained import load_run, make_trained_agent
 from dreamfleet.results.artefact import NAMES, write_artefact
@@ -201,5 +202,5 @@ def test_an_agent_that_cannot(random_run, refusal, tmp_path):
 def test_the_missing_package_is_named_with_its_extra(random_run, refusal, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     line = refusal("export", str(random_run), "--out", str(tmp_path / "p"))
-    assert "needs the package flatbuffers" in line and "pip install 'dreamfleet[export]'" in line
+    assert "needs the package flatbuffers" in line and install_command("export") in line
     assert "required: --out" in refusal("export", str(random_run))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dreamfleet.base.extras import install_command
 from dreamfleet.cli import main
 from dreamfleet.options import load_options, save_options
 from dreamfleet.results.curves import load_reference, load_run_curve
@@ -158,7 +159,7 @@ def test_a_run_that_no_episode_has_ended_in(runs, refusal):
 def test_the_missing_package_is_named_with_its_extra(runs, refusal, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     line = refusal("plot", "tuned")
-    assert "needs the package matplotlib" in line and "pip install 'dreamfleet[plot]'" in line
+    assert "needs the package matplotlib" in line and install_command("plot") in line
 
 
 def test_help_has_examples(capsys):

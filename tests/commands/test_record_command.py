@@ -8,7 +8,9 @@ import pytest
 from PIL import Image, ImageSequence
 from ruamel.yaml import YAML
 
+from dreamfleet.base.extras import install_command
 from dreamfleet.cli import main
+from dreamfleet.results.captions import LEFT, TOP
 from dreamfleet.results.video import SHORT_SIDE
 from tests.results.videos import read_mp4
 
@@ -43,7 +45,13 @@ def test_observed_images_and_dreams(image_run, capsys):
     assert len(read_mp4(folder / "episode_000.mp4")) == 5
     dream = read_mp4(folder / "dream_image.mp4")
     factor = SHORT_SIDE // 64
-    assert dream.shape == (6, 3 * 32 * factor, 2 * 32 * factor, 3), "three rows, two sequences side by side"
+    height, width = TOP + 3 * 32 * factor, LEFT + 2 * 32 * factor
+    assert dream.shape == (6, height, width, 3), "three rows, two sequences side by side"
+    marks = dream[:, TOP - 3, LEFT + 8].astype(int)
+    is_red = marks[:, 0] > marks[:, 1]
+    assert is_red.tolist() == [False] * 3 + [True] * 3, "the line above the rows tells where the context ends"
+    assert (dream[:, TOP:, :LEFT].max(axis=(2, 3)) > 150).any(axis=1).all(), "the rows have labels"
+    dream = dream[:, TOP:, LEFT:]
     truth = read_mp4(folder / "episode_000.mp4")[1]
     side = 32 * factor
     episode = np.asarray(Image.fromarray(truth).resize((side, side), Image.Resampling.BOX), int)
@@ -69,7 +77,7 @@ def test_a_task_that_shows_nothing(random_run, refusal):
 def test_a_missing_package_is_named_with_its_extra(package, random_run, refusal, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     line = refusal("record", str(random_run))
-    assert f"needs the package {package}" in line and "pip install 'dreamfleet[video]'" in line
+    assert f"needs the package {package}" in line and install_command("video") in line
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,14 @@ class Peer:
     def _for_actor(self) -> Iterator[Message]:
         presented = FIRST_ENV + ENVS + self._rng.choice(ENVS, 2, replace=False)
         yield self._hello("env", envs=presented.tolist(), **describe(CountingEnv()))
-        env_ids = FIRST_ENV + self._rng.choice(ENVS, 2, replace=False)
+        yield Message(protocol.LEASE, protocol.LeaseRequest(f"peer{self._sequence}", "env0", 2).to_data(), {})
+        # Environments of their own: of two requests for one at the same time, the later one counts.
+        one, *two = FIRST_ENV + self._rng.choice(ENVS, 3, replace=False)
         session = {"session": f"env{self._sequence}"}  # the newest, which takes over from those before
         obs = CountingEnv(0).step({"action": 0, "reset": True})
-        yield Message(protocol.ACT, {**obs, "envid": int(env_ids[0]), "is_eval": False}, dict(session))
+        yield Message(protocol.ACT, {**obs, "envid": int(one), "is_eval": False}, dict(session))
         many = {key: np.stack([value, value]) for key, value in obs.items()}
-        yield Message(protocol.ACT_MANY, {**many, "envid": env_ids, "is_eval": np.zeros(2, bool)}, session)
+        yield Message(protocol.ACT_MANY, {**many, "envid": np.array(two), "is_eval": np.zeros(2, bool)}, session)
 
     def _for_replay(self) -> Iterator[Message]:
         session = f"learner{self._sequence}"

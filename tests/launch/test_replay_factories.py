@@ -7,7 +7,8 @@ import pytest
 
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.factories import check_replay, make_run_env, make_run_replay, make_run_stream
-from dreamfleet.options import check_options, load_options
+from dreamfleet.options import check_options, load_options, role_options
+from dreamfleet.replay import Store
 
 
 @pytest.fixture
@@ -115,12 +116,85 @@ def test_settings_that_cannot_work_are_refused(tmp_path, options, part):
         check_options(load_options({"logdir": str(tmp_path), **options}))
 
 
-def test_without_environments_there_must_be_steps_and_nothing_to_wait_for(make, tmp_path):
+def test_without_environments_there_must_be_steps_and_no_end_that_counts_more_of_them(make, tmp_path):
     with make() as store:
         fill(store)
     offline = {"logdir": str(tmp_path), "run.envs": 0}
-    with pytest.raises(ConfigError, match=r"run\.train_ratio=32\.0 cannot be kept without environments"):
-        check_options(load_options(offline))
-    with pytest.raises(ConfigError, match=r"run\.steps=10 are never reached"):
-        check_options(load_options({**offline, "run.train_ratio": 0, "run.steps": 10}))
-    check_options(load_options({**offline, "run.train_ratio": 0}))
+    check_options(load_options(offline))
+    with pytest.raises(
+        ConfigError, match=r"run\.steps=10 counts .* run\.envs=0; set it to 0, and run\.updates or run\.dur"
+    ):
+        check_options(load_options({**offline, "run.steps": 10}))
+    with pytest.raises(ConfigError, match=r"run\.leg=10 counts steps of environments"):
+        check_options(load_options({**offline, "run.leg": 10, "run.mode": "serial"}))
+    with pytest.raises(ConfigError, match=r"replay\.storage='ram' holds no steps at the start"):
+        check_options(load_options({**offline, "replay.storage": "ram"}))
+
+
+def test_the_train_ratio_is_of_no_meaning_without_environments(tmp_path):
+    assert role_options(load_options({"logdir": str(tmp_path)})).train_ratio == 32
+    assert role_options(load_options({"logdir": str(tmp_path), "run.envs": 0})).train_ratio == 0
+    assert role_options(load_options({"run.envs": 0, "run.remote_envs": True})).train_ratio == 32
+
+
+def record(directory, count=200, **columns):
+    """A store of steps as those of `dummy_vector`, but for what is given."""
+    config = load_options({"task": "dummy_vector"})
+    spaces = {key: space for key, space in find_spaces(config).items() if key != "reset" and "/" not in key}
+    row = {key: np.zeros(space.shape, space.dtype) for key, space in spaces.items()} | columns
+    with Store(1, 1000, directory=directory) as store:
+        for n in range(count):
+            store.add({**row, "is_first": np.bool_(n == 0)}, 0)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("columns", "count", "part"),
+    [
+        ({}, 200, ""),
+        ({"state": np.zeros(3)}, 200, ""),  # of an agent
+        ({"reward": np.float64(0)}, 200, "holds steps of another kind than task dummy_vector: 'reward' is float64()"),
+        ({}, 70, "holds 6 sequences of 65 steps, but a batch has 16; use more episodes"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["mix", "offline", "held_out"])
+def test_recorded_steps_must_be_of_the_task(tmp_path, kind, columns, count, part):
+    own, other = tmp_path / "run", tmp_path / "other"
+    places = {
+        "mix": other / "replay" / "train",
+        "offline": own / "replay" / "train",
+        "held_out": own / "replay/held_out",
+    }
+    config = record(places[kind], count, **columns)
+    options = {"mix": {"replay.mix": str(other)}, "offline": {"run.envs": 0}, "held_out": {}}[kind]
+    config = load_options({"logdir": str(own), "task": "dummy_vector", **options})
+    check_options(config)
+    if not part:
+        check_replay(config, find_spaces(config))
+        return
+    with pytest.raises(ConfigError, match=re.escape(part)) as caught:
+        check_replay(config, find_spaces(config))
+    assert str(caught.value).startswith(f"replay.{'mix' if kind == 'mix' else 'directory'}=")
+
+
+def test_held_out_episodes_take_the_place_of_evaluation_data(make, tmp_path):
+    with Store(1, 1000, directory=tmp_path / "replay" / "held_out") as store:
+        fill(store)
+    replay = make("eval")
+    replay.add({"another": np.int64(1), "is_first": np.bool_(True), "is_last": np.bool_(False)}, 0)
+    assert (len(replay), replay.steps) == (192, 200)
+    assert (np.diff(replay.sample(16)["n"]) == 1).all()
+    replay.close()
+    assert not (tmp_path / "replay" / "eval").exists()
+
+
+def test_a_share_of_batches_is_of_another_run(make, tmp_path):
+    with Store(1, 1000, directory=tmp_path / "other" / "replay" / "train") as store:
+        fill(store, 1000)
+    replay = make(**{"replay.mix": str(tmp_path / "other"), "replay.mix_share": 0.25})
+    for n in range(5000, 5200):
+        replay.add({"n": np.int64(n), "is_first": np.bool_(False), "is_last": np.bool_(False)}, 0)
+    batch = replay.sample(8)
+    assert (batch["n"][:, 0] < 5000).tolist() == 6 * [False] + 2 * [True]
+    assert batch["is_first"][6:, :2].all() and not batch["is_first"][:6, 1].any(), "one step of context"
+    replay.close()

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from dreamfleet import lifecycle
+from dreamfleet.base.seeds import derive_seed
 from dreamfleet.errors import RunFailed
 from dreamfleet.launch.supervise.incarnations import Incarnations
 from dreamfleet.launch.supervise.status import read_status
-from dreamfleet.launch.topology import RoleSpec, derive_seed
+from dreamfleet.launch.topology import RoleSpec
 from tests.launch import targets
 
 pytestmark = pytest.mark.distributed

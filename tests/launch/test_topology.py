@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from dreamfleet.launch.topology import RestartPolicy, RoleSpec, derive_seed, load_target
+from dreamfleet.base.seeds import derive_seed
+from dreamfleet.launch.topology import RestartPolicy, RoleSpec, load_target
 
 
 def test_seeds_are_the_same_on_every_machine_and_in_every_version():

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dreamfleet import lifecycle
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import RunFailed
+from dreamfleet.launch.serial import serial
 from dreamfleet.replay import consecutive_batches
 from dreamfleet.testing import CountingAgent
+from dreamfleet.testing.guests import GuestAgent
 from tests.fleet import make_args, make_factories, running_fleet
 
 pytestmark = pytest.mark.distributed
@@ -142,7 +145,7 @@ def test_parts_by_others(tmp_path):
     with running_fleet(args, factories=theirs) as fleet:
         fleet.join()
     names = (tmp_path / "names.txt").read_text().splitlines()
-    assert "episode/score" in names and "eval_episode/score" in names
+    assert [name for name in names if "episode/score" in name] == ["episode/score"] and "evaluation/score" in names
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint and checkpoint.manifest["updates"] > 50
 
@@ -154,6 +157,26 @@ def make_failing_batches(args, replay, mode):
         if number == 5:
             raise KeyError("a key of mine")
         yield batch
+
+
+@pytest.mark.parametrize(("mode", "number"), [("train", 5), ("eval", 0)])
+def test_a_serial_run_ends_with_what_a_thread_of_the_agent_must_not_hear_of(tmp_path, mode, number):
+    """The thread that trains waits for the stream whose source fails, or for another one."""
+    args = make_args(tmp_path, actor_batch=2, report_every=0.0)
+
+    def make_stream(replay, asked):
+        for count, batch in enumerate(make_batches(replay, asked)):
+            if (asked, count) == (mode, number):
+                raise KeyError("a key of mine")
+            yield batch
+
+    make_agent = functools.partial(GuestAgent, actor_batch=2, batch_size=4, policy_modes=("train", "eval"))
+    factories = make_factories(args, make_agent)._replace(make_stream=make_stream)
+    try:
+        with pytest.raises(KeyError, match="a key of mine"):
+            serial(factories, args)
+    finally:
+        lifecycle.reset()
 
 
 class FullReplay(ListReplay):

@@ -162,7 +162,7 @@ def check_metrics(lines: list[dict]) -> None:
         return [line[key] for line in lines if key in line]
 
     steps = [line["step"] for line in lines]
-    assert max(steps) > 300 and values("episode/score") and values("eval_episode/score")
+    assert max(steps) > 300 and values("episode/score") and values("evaluation/score")
     assert any(0 < value < 1 for value in values("train/odd/max")), "numbers are averaged, whatever their key ends in"
     lengths = [length for (length,) in values("train/vector")]
     assert max(lengths) > 2 and not any(length % 2 for length in lengths), "arrays are joined"

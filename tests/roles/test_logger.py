@@ -1,7 +1,5 @@
 """What the logger keeps to when it, or the whole run, starts again."""
 
-import json
-
 import elements
 import numpy as np
 
@@ -9,13 +7,14 @@ from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
-from dreamfleet.roles.protocol import LogPosition
+from dreamfleet.roles.protocol import LoggerCounts, LogPosition, SaveRequest
+from tests.fleet import read_jsonl
 
 
-def end_episode(role: LoggerRole, position: LogPosition) -> None:
+def end_episode(role: LoggerRole, position: LogPosition, is_eval: bool = False, score: float = 2.0) -> None:
     for is_first in (True, False):
-        flags = {"is_first": is_first, "is_last": not is_first, "is_eval": False}
-        row = {"envid": np.array([0]), "reward": np.ones(1), **{k: np.array([v]) for k, v in flags.items()}}
+        flags = {"is_first": is_first, "is_last": not is_first, "is_eval": is_eval}
+        row = {"envid": np.array([0]), "reward": np.full(1, score / 2), **{k: np.array([v]) for k, v in flags.items()}}
         role.tran(row, position.to_meta())
 
 
@@ -53,8 +52,28 @@ def test_rows_of_others_count_on_from_the_step_of_the_last_life(tmp_path):
     assert progress and (progress.step, progress.episodes) == (249, 2), "nobody asks for a checkpoint with its episodes"
 
 
+def test_a_checkpoint_gets_the_score_of_new_episodes(tmp_path):
+    role, *_ = make_role(tmp_path)
+    checkpoints = Checkpoints(tmp_path)
+
+    def save(episodes: int, **kind) -> LoggerCounts:
+        for _ in range(episodes):
+            end_episode(role, LogPosition(1), **kind)
+        return LoggerCounts.from_data(role.save(SaveRequest(checkpoints.draft(1).name).to_data(), {}))
+
+    assert save(9, score=4.0).score is None, "too few"
+    assert save(1, score=8.0) == LoggerCounts(10, 4.4, is_eval=False)
+    assert save(0).score is None, "the same episodes again are no second score"
+    assert save(20, score=6.0).score == 6.0, "those before are not among the last"
+    assert save(12, is_eval=True, score=50.0) == LoggerCounts(42, 50.0, is_eval=True)
+    assert save(10, score=99.0).score is None, "where there is evaluation, training does not count"
+
+
 def test_an_output_with_one_value_per_step_gets_every_episode(tmp_path):
-    outputs = [elements.logger.JSONLOutput(tmp_path, "scores.jsonl", "episode/score", parallel=False)]
+    outputs = [
+        elements.logger.JSONLOutput(tmp_path, name, pattern, parallel=False)
+        for name, pattern in (("scores.jsonl", "episode/score"), ("eval.jsonl", "evaluation/score"))
+    ]
     logger = elements.Logger(elements.Counter(), outputs)
     role = LoggerRole(logger, read_args(elements.Config(logdir=str(tmp_path))))
     flags = {"is_first": [True] * 4, "is_last": [True] * 4, "is_eval": [False, False, True, True]}
@@ -62,6 +81,6 @@ def test_an_output_with_one_value_per_step_gets_every_episode(tmp_path):
     for step in (2, 4):
         role.tran(dict(rows), LogPosition(step).to_meta())
     role.close()
-    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
-    for key, scores in (("episode/score", [0, 1]), ("eval_episode/score", [2, 3])):
-        assert [(line["step"], line[key]) for line in lines if key in line] == [(s, v) for s in (2, 4) for v in scores]
+    for name, key, scores in (("scores", "episode/score", [0, 1]), ("eval", "evaluation/score", [2, 3])):
+        lines = read_jsonl(tmp_path / f"{name}.jsonl")
+        assert lines == [{"step": step, key: score} for step in (2, 4) for score in scores], "and no line of the others"

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ from dreamfleet.roles.wiring import connect
 from dreamfleet.rpc.portal.guard import portal
 from dreamfleet.testing import CountingEnv
 from tests.fleet import DEADLINE_S, eventually, make_args, make_factories, read_inserts, read_jsonl, running_fleet
-from tests.roles.test_elsewhere import REPLAY_SCRIPT
+from tests.roles.test_elsewhere import LOGGER_SCRIPT, REPLAY_SCRIPT
 from tests.test_runs import free_port
 
 pytestmark = pytest.mark.distributed
@@ -76,6 +77,12 @@ def peers(tmp_path):
 @pytest.fixture
 def addresses() -> dict[str, str]:
     return {f"{role}_addr": f"localhost:{free_port()}" for role in SERVERS}
+
+
+def is_open(addr: str) -> bool:
+    host, _, port = addr.partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def ask_facts(addr: str) -> dict:
@@ -142,6 +149,26 @@ def test_a_logger_of_others_costs_our_own_replay_elsewhere_nothing(tmp_path, pee
     logged = ask_facts(addresses["logger_addr"])
     assert "_meta" not in logged["keys"] and "report/reported" in logged["metrics"].split()
     assert logged["filmed"] == logged["heard"] != "none", "not only the first environment"
+
+
+def test_our_own_logger_elsewhere_is_known_as_ours(tmp_path, peers, addresses):
+    run, there = tmp_path / "run", tmp_path / "there"
+    options = {**addresses, "transport": "portal", "steps": STEPS}
+    logger = peers.run("logger", "-c", LOGGER_SCRIPT, json.dumps({**options, "logdir": str(there)}))
+    peers.wait(lambda: is_open(addresses["logger_addr"]), "the logger, which a short run would not wait for")
+    with running_fleet(make_args(run, **options, remote_logger=True)) as fleet:
+        fleet.join()
+    peers.check_alive()
+    logger.terminate()
+    assert logger.wait(DEADLINE_S) == 0, "it has written what was left"
+    own, kept = Checkpoints(run).latest(), Checkpoints(there).latest()
+    assert own and kept and own.name == kept.name
+    assert (own.parts, kept.parts, own.missing) == (["agent", "replay"], ["logger"], [])
+    progress = read_progress(there)
+    assert progress and progress.step >= STEPS and progress.episodes >= kept.read("logger")["episodes"] > 0
+    scores = read_jsonl(there / "scores.jsonl") + read_jsonl(there / "eval_scores.jsonl")
+    assert len(scores) == progress.episodes, "each episode has its line"
+    assert any("learner/updates" in line for line in read_jsonl(there / "metrics.jsonl"))
 
 
 class OtherOrderEnv(CountingEnv):

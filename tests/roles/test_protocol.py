@@ -21,6 +21,7 @@ from dreamfleet.roles.actor.role import Actor
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.message import Message
 from dreamfleet.roles.replay.role import ReplayRole
+from dreamfleet.roles.wiring import Peers
 from dreamfleet.rpc import codec
 from dreamfleet.testing import CountingAgent
 from tests.fleet import make_args, make_factories
@@ -46,6 +47,8 @@ MESSAGES = [
             COUNTS,
         )
     ),
+    protocol.LeaseRequest("me", "env0", 2, True),
+    protocol.Lease((3, 4), 7),
     protocol.ActSession("abc"),
     protocol.BatchMark("me", 7),
     COUNTS,
@@ -57,11 +60,11 @@ MESSAGES = [
     PROGRESS,
     protocol.RunPosition(5, PROGRESS),
     protocol.SaveRequest("step-5", "run"),
-    protocol.LoggerCounts(8),
+    protocol.LoggerCounts(8, -4.5, is_eval=True),
 ]
 WRONG = {  # by the type of a good value
     int: [-2, 1.5, "3", True, 2**48, np.zeros(2, int), None],
-    float: [-0.1, float("nan"), float("inf"), "1", True],
+    float: [float("nan"), float("inf"), "1", True],
     bool: [1, "yes", np.zeros(1, bool), None],
     str: [3, b"x", "x" * 300, None],
     dict: [[], {"a": 1}, {1: "a"}],
@@ -118,6 +121,14 @@ def test_what_a_field_does_not_take_is_refused_by_name(message, name):
             assert repr(wrong)[:10] in str(caught.value) and ", expected " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("message", "name"), [pair for pair in FIELDS if pair[1].endswith("_s")], ids=lambda x: str(x)[:20]
+)
+def test_times_are_not_negative(message, name):
+    with pytest.raises(BadRequest, match="expected seconds from 0"):
+        type(message).from_meta({**message.to_meta(), name: -0.1})
+
+
 @given(st.data())
 def test_whatever_a_peer_sends_is_read_or_refused(data):
     message = data.draw(st.sampled_from(MESSAGES))
@@ -160,8 +171,8 @@ def test_the_table_names_every_method_that_a_role_answers_to(tmp_path):
     replay = ReplayRole(factories.make_replay_train(), factories.make_replay_eval(), factories.make_stream, args)
     logger = LoggerRole(factories.make_logger(), args)
     client = DirectClient("replay", replay.methods())
-    actor = Actor(CountingAgent(), client, client, args, send_delay_s=0.0)
-    bound = {protocol.HELLO, *replay.methods(), *logger.methods(), *actor.parsers()}
+    actor = Actor(CountingAgent(), Peers(client, client), args, send_delay_s=0.0)
+    bound = {protocol.HELLO, *replay.methods(), *logger.methods(), *actor.methods(), *actor.parsers()}
     replay.close()
     logger.close()
     lines = (protocol.__doc__ or "").split("\n\n")[1].splitlines()[2:]

@@ -1,7 +1,8 @@
-"""The steps of a run: reached, and exceeded by one batch of the actor at most."""
+"""The steps of a run: reached, and exceeded by one batch of the actor at most. Its updates: reached exactly."""
 
 import pytest
 
+from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.serial import run_serial
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.options import read_args
@@ -62,3 +63,26 @@ def test_a_serial_run_without_a_ratio_acts_and_learns_in_turns(tmp_path):
     turns = -(-read_inserts(tmp_path) // args.envs)
     progress = read_progress(tmp_path)
     assert progress and 0 < progress.updates <= turns
+
+
+def read_updates(logdir) -> int:
+    checkpoint = Checkpoints(logdir).latest()
+    assert checkpoint
+    return checkpoint.manifest["updates"]
+
+
+def test_a_run_ends_with_its_last_update(tmp_path):
+    for updates in (70, 100):  # the second one resumes
+        with running_fleet(make_args(tmp_path, steps=0, updates=updates)) as fleet:
+            fleet.join()
+        assert read_updates(tmp_path) == updates
+    progress = read_progress(tmp_path)
+    assert progress and progress.goal() == ("update", 100, 100)
+
+
+@pytest.mark.parametrize("train_ratio", [0.0, 8.0])
+def test_a_serial_run_ends_with_its_last_update(tmp_path, train_ratio):
+    for updates in (70, 100):
+        args = make_args(tmp_path, steps=0, updates=updates, train_ratio=train_ratio)
+        assert run_serial(make_factories(args), read_args(args)).state == "complete"
+        assert read_updates(tmp_path) == updates

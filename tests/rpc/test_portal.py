@@ -15,6 +15,7 @@ import pytest
 
 from dreamfleet import rpc
 from dreamfleet.errors import BadRequest, Disconnected, RemoteError, RpcError, RunOver
+from dreamfleet.rpc.portal import data
 from dreamfleet.rpc.portal.client import PortalEncoder
 from tests.rpc.links import WAIT_S, make_link, wait_until
 
@@ -298,3 +299,15 @@ def test_a_server_that_ends_cuts_plain_clients_off(portal_link, portal):
     finally:
         for client in clients:
             client.close(WAIT_S)
+
+
+def test_what_is_nested_too_deeply_is_refused_on_both_sides():
+    tree: dict = {}
+    for _ in range(100_000):
+        tree = {"a": tree}
+    with pytest.raises(TypeError, match="nested too deeply"):
+        data.prepare(tree)
+    with pytest.raises(BadRequest, match="nested too deeply"):
+        data.restore(tree)
+    while tree:  # bit by bit: to free it at once would take as deep a stack
+        tree = tree["a"]

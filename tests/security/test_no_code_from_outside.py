@@ -21,7 +21,7 @@ PACKAGE = Path(dreamfleet.__file__).parent
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 # Launchers, which send calls to processes of their own; the role's side of that; and a reader of checkpoints of the
 # reference that knows arrays and plain containers alone (tests/migration has files that try).
-MAY_UNPICKLE = ("launch/", "roles/wiring.py", "migration/weights.py")
+MAY_UNPICKLE = ("launch/", "roles/wiring.py", "migration/unpickling.py")
 RUNS_CODE = {"eval", "exec", "compile", "__import__"}
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 

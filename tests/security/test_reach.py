@@ -56,10 +56,11 @@ def test_files_of_a_run_are_for_its_user_and_hold_no_secret(transport, tmp_path)
     paths = [logdir, *logdir.rglob("*")]
     assert len(paths) > 20
     assert not [path for path in paths if path.stat().st_mode & stat.S_IWOTH], "others may write"
-    assert stat.S_IMODE((logdir / "run.key").stat().st_mode) == 0o600
+    keepers = ("run.key", "join.json")  # which exist to hold it
+    assert [stat.S_IMODE((logdir / name).stat().st_mode) for name in keepers] == [0o600, 0o600]
     key = load_key(logdir / "run.key", "localhost:1")
     secrets = [key.secret, key.token().encode()]
-    texts = {path: path.read_bytes() for path in paths if path.is_file() and path.name != "run.key"}
+    texts = {path: path.read_bytes() for path in paths if path.is_file() and path.name not in keepers}
     texts[Path("output")] = (result.stdout + result.stderr).encode()
     assert not [path for path, text in texts.items() if any(secret in text for secret in secrets)]
 

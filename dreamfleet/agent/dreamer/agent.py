@@ -70,8 +70,8 @@ class Dreamer:
             raise ConfigError("batch_size", options.batch_size, reason, "choose a multiple, or set jax.train_devices")
         self._policy_keys = ["is_first", *(key for key in obs_space if key not in NOT_OBSERVED)]
         self._train_keys = [*obs_space, *(field.key for field in action_fields(act_space)), "consec"]
-        self._train_keys += [learning.DETER, learning.STOCH] if self._context else []
         self._make_state(obs_space, act_space, options, tuning)
+        self._state_shapes = learning.state_shapes(self._model.rssm)
         self._policy_seed = options.seed + 1
         self.seed_policy(0)
         self._compile()
@@ -166,9 +166,11 @@ class Dreamer:
         )
 
     def _make_state(self, obs_space: dict, act_space: dict, options: AgentOptions, tuning: Tuning) -> None:
+        dtype = devices.compute_dtype(options.jax.precision, self._placement.platform)
+
         def make():
             model_key, key = jax.random.split(jax.random.key(options.seed))
-            model = Model(model_key, obs_space, act_space, self._options, options.jax.precision, tuning)
+            model = Model(model_key, obs_space, act_space, self._options, dtype, tuning)
             return model, learning.make_learning(model, key, self._options)
 
         self._shardings = self._placement.params(jax.eval_shape(make))
@@ -215,8 +217,11 @@ class Dreamer:
         metrics = jax.device_get(done.metrics)
         check_finite(metrics, done.data, self._logdir)
         self._publish(done.model)
+        kept = done.replay.keys() - (() if self._has_states(done.data) else self._state_shapes.keys())
+        if not kept:
+            return {}, metrics
         step_ids = np.asarray(done.data["stepid"])[:, self._context :]
-        return {"replay": {"stepid": step_ids, **jax.device_get(done.replay)}}, metrics
+        return {"replay": {"stepid": step_ids, **jax.device_get({key: done.replay[key] for key in kept})}}, metrics
 
     def _publish(self, model: Model) -> None:
         # A flat tuple: half the cost of a tree in each call.
@@ -224,7 +229,13 @@ class Dreamer:
         self._acting = tuple(jax.device_put(leaves, self._placement.policy_device))
 
     def _inputs(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: data[key] for key in self._train_keys}
+        """What updates and reports need of a batch."""
+        has_states = self._context and self._has_states(data)
+        return {key: data[key] for key in [*self._train_keys, *(self._state_shapes if has_states else ())]}
+
+    def _has_states(self, data: Mapping[str, Any]) -> bool:
+        """Whether replay stores states of ours; steps that others recorded have none, or those of another size."""
+        return all(key in data and data[key].shape[2:] == shape for key, shape in self._state_shapes.items())
 
     def _named(self) -> dict[str, Any]:
         return named_leaves({"model": self._model, "learning": self._learning})

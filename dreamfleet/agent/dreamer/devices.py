@@ -45,6 +45,13 @@ def _local_devices(platform: str) -> list[Any]:
         raise ConfigError("jax.platform", platform, reason, "install JAX for it, or use auto") from error
 
 
+def compute_dtype(precision: str, platform: str) -> str:
+    """The type that networks compute in on a platform; `auto` takes the one that is quick and safe there."""
+    if precision != "auto":
+        return precision
+    return "float32" if platform == "cpu" else "bfloat16"
+
+
 class Placement:
     """The devices that train and the one that acts, and how arrays lie on them."""
 
@@ -63,6 +70,10 @@ class Placement:
     @property
     def devices(self) -> int:
         return self._mesh.size
+
+    @property
+    def platform(self) -> str:
+        return self._mesh.devices.flat[0].platform
 
     @property
     def batch(self) -> NamedSharding:

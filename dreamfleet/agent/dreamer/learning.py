@@ -105,8 +105,8 @@ def split_context(
 ) -> tuple[LatentState, Arrays, Arrays]:
     """The starting state, the observations (B, T) and the previous actions (B, T) of a batch (B, context + T).
 
-    The first chunk of a sequence starts from the state that replay stored with its last context step, a later one from
-    where the chunk before it ended.
+    The first chunk of a sequence starts from the state that replay stored with its last context step, or from the
+    initial one if the steps were recorded without states; a later chunk from where the one before it ended.
     """
     obs = {key: value[:, context:] for key, value in data.items() if key not in (DETER, STOCH, "consec")}
     if not context:
@@ -115,7 +115,10 @@ def split_context(
         }
         return carry.state, obs, actions
     actions = {f.key: data[f.key][:, context - 1 : -1] for f in model.actor.fields}
-    stored = expand(model.rssm, data[DETER][:, context - 1], data[STOCH][:, context - 1])
+    if DETER in data:
+        stored = expand(model.rssm, data[DETER][:, context - 1], data[STOCH][:, context - 1])
+    else:
+        stored = model.rssm.initial((len(data["consec"]),))
     is_start = (data["consec"][:, 0] == 0)[:, None]
     return jax.tree.map(lambda new, old: jnp.where(is_start, new, old), stored, carry.state), obs, actions
 
@@ -124,6 +127,11 @@ def compact(rssm: RSSM, states: LatentState) -> Arrays:
     """States in the form that replay stores."""
     stoch = states.stoch.reshape(*states.stoch.shape[:-1], rssm.stoch, rssm.classes)
     return {DETER: states.deter.astype(jnp.float16), STOCH: stoch.argmax(-1).astype(jnp.uint8)}
+
+
+def state_shapes(rssm: RSSM) -> dict[str, tuple[int, ...]]:
+    """The shapes of a state in that form."""
+    return {DETER: (rssm.deter,), STOCH: (rssm.stoch,)}
 
 
 def expand(rssm: RSSM, deter: jax.Array, stoch: jax.Array) -> LatentState:

@@ -24,8 +24,8 @@ def report(
     loss_key, open_key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(learning.seed), 1))
     start, obs, actions = split_context(model, carry, data, context)
     inputs = (learning.slow_critic, learning.norms, start, obs, actions, loss_key, options)
-    _, outcome = objective(model, *inputs)
-    metrics = dict(outcome.metrics)
+    total, outcome = objective(model, *inputs)
+    metrics = {**outcome.metrics, "loss/total": total}
     if options.grad_norms:
         metrics |= gradient_norms(model, *inputs)
     start, obs, actions = jax.tree.map(lambda x: x[:VIDEOS], (start, obs, actions))

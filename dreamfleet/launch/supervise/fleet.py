@@ -19,7 +19,6 @@ from dreamfleet.launch.supervise.status import make_status, write_status
 
 TICK_S = 1.0
 REAP_S = 10.0  # for a killed process to disappear
-WATCHDOG_FRACTION = 0.9  # a frozen child writes its stacks to its log before the supervisor kills it
 
 
 class Fleet:
@@ -47,7 +46,7 @@ class Fleet:
         self._incarnations = incarnations
         self._run_id = uuid.uuid4().hex
         self._next_tick = 0.0
-        self._looked = time.monotonic()
+        self._start = self._looked = time.monotonic()
         self.away_s = 0.0  # time in which nobody looked at the roles; no deadline of theirs counts it
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -69,8 +68,7 @@ class Fleet:
             if role.spec.in_thread:
                 handle = RoleThread(role.spec, incarnation, self.wake)
             else:
-                watchdog_s = WATCHDOG_FRACTION * self._heartbeat_timeout_s
-                handle = RoleProcess(role.spec, role.payload, incarnation, self._run_id, role.log_file, watchdog_s)
+                handle = RoleProcess(role.spec, role.payload, incarnation, self._run_id, role.log_file)
         except OSError as error:
             self._handle_death(role, Cause(role.spec.name, f"failed to start: {error}", "", time.monotonic()))
             return
@@ -134,6 +132,13 @@ class Fleet:
             role.life.kill_reason = f"killed by the supervisor: {reason}"
             role.life.handle.kill()
 
+    def kill_unstarted(self, group: list[RoleRecord]) -> None:
+        """Ends roles that have never run, such as an agent that is still compiling: they have nothing to save."""
+        for role in group:
+            if role.life and not role.has_run and not role.life.has_progressed and not role.spec.in_thread:
+                role.life.is_cut = True
+                self.kill(role, "stopped before it had started")
+
     def fail(self, role: RoleRecord, what: str) -> None:
         """Makes the run one that failed, because of a role that did not do what it had to."""
         if not self.fatal:
@@ -159,7 +164,7 @@ class Fleet:
 
     def publish(self) -> None:
         """Writes the status; a full disk does not end the run."""
-        status = make_status(self.state, self.roles)
+        status = make_status(self.state, self.roles, time.monotonic() - self._start)
         try:
             write_status(self._logdir, status)
             self._can_write_status = True
@@ -197,7 +202,7 @@ class Fleet:
         life.handle.close()
         # A main role that was asked to stop alone, as by a signal to its process, has not come to the run's end.
         ends_run = role.spec.is_main or role.spec.ends_run
-        if has_returned and (self.state == "stopping" or (ends_run and not life.is_asked)):
+        if (has_returned or life.is_cut) and (self.state == "stopping" or (ends_run and not life.is_asked)):
             role.life = None
             role.set_state("done")
             self.is_complete |= ends_run
@@ -246,8 +251,11 @@ class Fleet:
         for role in self.roles:
             if role.life:
                 silence_s = now - role.life.last_heartbeat
-                if silence_s > self._heartbeat_timeout_s:
-                    self.kill(role, f"no heartbeat for {silence_s:.0f} s")
+                if role.life.given_up:  # has had a tick for its stacks
+                    self.kill(role, role.life.given_up)
+                elif silence_s > self._heartbeat_timeout_s:
+                    role.life.given_up = f"no heartbeat for {silence_s:.0f} s"
+                    role.life.handle.show_stacks()
                 elif role.life.exit_by is not None and now > role.life.exit_by:
                     self.kill(role, "still alive after the role returned")
         if self.state == "starting" and all(role.has_run or role.state == "dead" for role in self.roles):

@@ -24,7 +24,7 @@ from dreamfleet import lifecycle
 from dreamfleet.base.tracebacks import own_frames, summarize
 from dreamfleet.errors import ConfigError, Refused
 from dreamfleet.launch.supervise.process_tree import kill_marked
-from dreamfleet.launch.supervise.watchdog import Watchdog, end_with_parent
+from dreamfleet.launch.supervise.watchdog import end_with_parent, show_stacks_on_signal
 
 HEARTBEAT_S = 1.0
 ORPHAN_GRACE_S = 5.0  # for a role to stop by itself after its supervisor is gone
@@ -95,11 +95,12 @@ def make_heartbeat() -> dict:
         "waits": waits[:MAX_WAITS],
         "figures": lifecycle.figures(),
         "cpu_s": time.process_time(),
-        "memory_mb": _resident_mb(),
+        "memory_mb": resident_mb(),
     }
 
 
-def _resident_mb() -> float | None:
+def resident_mb() -> float | None:
+    """Memory of this process."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -142,17 +143,17 @@ def describe_failure(error: BaseException) -> dict:
 class Lifeline:
     """The child's end: sends heartbeats, handles stop requests, and kills the process tree if the supervisor dies."""
 
-    def __init__(self, end: socket.socket, supervisor: int, token: str, watchdog_s: float):
+    def __init__(self, end: socket.socket, supervisor: int, token: str):
         self._end = end
         self._supervisor = supervisor
         self._token = token
-        self._watchdog = Watchdog(watchdog_s)
         self._is_overdue = False  # stacks of the hang are in the log
         self.is_terminated = False  # got SIGTERM: the supervisor is told and decides
 
     def start(self) -> None:
         """Starts the thread that serves the lifeline until the process ends."""
         end_with_parent()
+        show_stacks_on_signal()
         # Whatever comes in continues a stopped process: it has to see the end of its supervisor too.
         fcntl.fcntl(self._end, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._end, fcntl.F_SETSIG, signal.SIGCONT)
@@ -200,7 +201,6 @@ class Lifeline:
             self._is_overdue = True
             faulthandler.dump_traceback(file=2)
         self.send({**make_heartbeat(), "is_terminated": self.is_terminated, "overdue": overdue})
-        self._watchdog.feed()
 
     def _exit_as_orphan(self) -> None:
         log.warning("the supervisor has exited, stopping")

@@ -18,9 +18,11 @@ from pathlib import Path
 
 import dreamfleet
 from dreamfleet import lifecycle
+from dreamfleet.base.seeds import derive_seed
 from dreamfleet.launch.supervise import lifeline
 from dreamfleet.launch.supervise.process_tree import TOKEN_VARIABLE, kill_tree
-from dreamfleet.launch.topology import RoleSpec, derive_seed, load_target
+from dreamfleet.launch.supervise.watchdog import SHOW_STACKS
+from dreamfleet.launch.topology import RoleSpec, load_target
 
 PACKAGE_ROOT = Path(dreamfleet.__file__).parents[1]
 
@@ -28,9 +30,7 @@ PACKAGE_ROOT = Path(dreamfleet.__file__).parents[1]
 class RoleProcess:
     """A role in a process of its own, which leads a session and process group of its own."""
 
-    def __init__(
-        self, spec: RoleSpec, payload: bytes, incarnation: int, run_id: str, log_file: Path, watchdog_s: float
-    ):
+    def __init__(self, spec: RoleSpec, payload: bytes, incarnation: int, run_id: str, log_file: Path):
         self._token = f"{run_id}/{spec.name}/{incarnation}"
         order = {
             "name": spec.name,
@@ -39,7 +39,6 @@ class RoleProcess:
             "path": sys.path,
             "cwd": str(Path.cwd()),
             "supervisor": os.getpid(),
-            "watchdog_s": watchdog_s,
         }
         self._end, child_end = lifeline.make_pair()
         try:
@@ -111,6 +110,11 @@ class RoleProcess:
         with contextlib.suppress(OSError):
             self._end.send(lifeline.encode({"kind": "stop"}))
 
+    def show_stacks(self) -> None:
+        """Has a process that does not react write its stacks to its log; only before a kill."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._pidfd, SHOW_STACKS)
+
     def kill(self) -> None:
         """Ends the process and everything that it started, also while it is stopped by SIGSTOP."""
         if self._popen.returncode is None:
@@ -171,6 +175,9 @@ class RoleThread:
 
     def stop(self) -> None:
         lifecycle.stop_soon()
+
+    def show_stacks(self) -> None:
+        """Nothing to do: the heartbeat of a thread is made by the supervisor itself."""
 
     def kill(self) -> None:
         """A thread cannot be killed: asks it to stop, and leaves it behind."""

@@ -45,15 +45,17 @@ class Incarnation:
     has_progressed: bool = False
     beat_age_s: float = 0.0
     waits: list[dict] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, float | str] = field(default_factory=dict)
     cpu: float | None = None  # cores that its process uses
     memory_mb: float | None = None
     _cpu_s: float = 0.0  # used until the time below
     _cpu_at: float = field(default_factory=time.monotonic)
     outcome: dict | None = None
     exit_by: float | None = None
+    given_up: str = ""  # why it is killed at the next tick
     kill_reason: str = ""
     is_asked: bool = False  # to stop
+    is_cut: bool = False  # killed after that, as it had not started
 
     def measure_cpu(self, cpu_s: float) -> None:
         """Takes the processor time so far; a state that has changed sends heartbeats too close to compare."""

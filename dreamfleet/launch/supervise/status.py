@@ -9,11 +9,12 @@ from dreamfleet.base.files import replace_file
 from dreamfleet.launch.supervise.role_record import RoleRecord
 
 
-def make_status(state: str, roles: list[RoleRecord]) -> dict:
-    """The status of the fleet, as in the file."""
+def make_status(state: str, roles: list[RoleRecord], elapsed_s: float) -> dict:
+    """The status of the fleet, as in the file; the time is that since it was started."""
     return {
         "time": time.time(),
         "state": state,
+        "elapsed_s": round(elapsed_s, 1),
         "supervisor": os.getpid(),
         "roles": {role.spec.name: role.status() for role in roles},
     }

@@ -18,6 +18,7 @@ from dreamfleet.launch.topology import RoleSpec
 
 STOP_GRACE_S = 120.0  # for the main role to stop, with its checkpoint
 OTHERS_GRACE_S = 5.0  # for the others
+START_GRACE_S = 2.0  # for any that has not started yet, and has nothing to save
 
 log = logging.getLogger("dreamfleet.launch")
 
@@ -117,8 +118,11 @@ class Supervisor:
             for role in group:
                 fleet.stop(role)
             deadline = time.monotonic() + grace_s - fleet.away_s
+            start_by = time.monotonic() + START_GRACE_S - fleet.away_s
             while any(role.life for role in group) and time.monotonic() < deadline + fleet.away_s:
                 fleet.step(deadline + fleet.away_s)
+                if time.monotonic() >= start_by + fleet.away_s:
+                    fleet.kill_unstarted(group)
                 if self._interrupts > interrupts + 1:
                     self._on_log("supervisor", "warning", "Ctrl-C again: killing all roles")
                     return

@@ -1,17 +1,12 @@
-"""What helps against a process whose GIL is never released, where no Python code runs. Used by the lifeline.
-
-While there is a supervisor, it misses the heartbeats and kills the process. The timer here only leaves the stacks: it
-also fires in a process that was stopped for long and goes on, which has to live.
-"""
+"""What helps against a process whose GIL is never released, where no Python code runs. Used by child and supervisor."""
 
 import ctypes
 import faulthandler
-import os
 import signal
-import threading
 
 PR_SET_PDEATHSIG = 1
 PARENT_DIED = signal.SIGSTKFLT  # nothing else uses it; its number, 16, is the time that remains then, in seconds
+SHOW_STACKS = signal.SIGRTMAX
 
 
 def end_with_parent() -> None:
@@ -25,28 +20,10 @@ def end_with_parent() -> None:
     libc.prctl(PR_SET_PDEATHSIG, PARENT_DIED)
 
 
-class Watchdog:
-    """Writes the stacks of all threads to the log when it is not fed for `timeout_s`."""
+def show_stacks_on_signal() -> None:
+    """Has SHOW_STACKS write the stacks of all threads to the log.
 
-    def __init__(self, timeout_s: float):
-        self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        # A fork would have the state of the timer but not its thread, for which it would then wait when it exits.
-        os.register_at_fork(before=self._pause, after_in_parent=self._resume, after_in_child=self._lock.release)
-
-    def feed(self) -> None:
-        """Starts the time over."""
-        with self._lock:
-            self._start()
-
-    def _start(self) -> None:
-        # Its thread is not a Python thread, and does not need the GIL.
-        faulthandler.dump_traceback_later(self._timeout_s, file=2)
-
-    def _pause(self) -> None:
-        self._lock.acquire()
-        faulthandler.cancel_dump_traceback_later()
-
-    def _resume(self) -> None:
-        self._start()
-        self._lock.release()
+    They are read without the GIL. Where other threads run in that moment, this may crash the process: the signal is
+    only for one that is about to be killed.
+    """
+    faulthandler.register(SHOW_STACKS, file=2)

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -33,8 +34,7 @@ class LastHeard:
     def begin(self, env_ids: Sequence[int]) -> None:
         """Notes the start of a call for these environments, which are not silent until its end."""
         self._hear()
-        for env_id in env_ids:
-            self._times.pop(env_id, None)
+        self._times.update(dict.fromkeys(env_ids, math.inf))
 
     def end(self, env_ids: Sequence[int]) -> None:
         now = self._hear()

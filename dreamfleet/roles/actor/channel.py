@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -133,10 +132,7 @@ class Channel:
 
     def _send(self, batches: list[Batch]) -> None:
         # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.
-        # Train and eval rows may look different. Their order does not matter: they are of other environments.
-        batches = sorted(batches, key=lambda batch: batch[IS_EVAL][0])
-        for _, group in itertools.groupby(batches, key=lambda batch: (batch[IS_EVAL][0], _columns(batch))):
-            run = list(group)
+        for run in _runs(batches):
             message = run[0] if len(run) == 1 else join_rows(run)
             future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
             done = functools.partial(self._finish, message=message, count=len(run))
@@ -157,6 +153,18 @@ class Channel:
             self._changed.notify_all()
 
 
-def _columns(batch: Batch) -> dict[str, tuple]:
-    """What rows must have in common to be joined."""
-    return {key: (value.dtype, value.shape[1:]) for key, value in batch.items()}
+def _runs(batches: list[Batch]) -> list[list[Batch]]:
+    """Batches that can be joined: those of training and of evaluation apart, as long as they have the same columns.
+
+    The order of the two does not matter: they are of other environments.
+    """
+    runs: list[list[Batch]] = []
+    for of_eval in (False, True):
+        columns = None
+        for batch in [batch for batch in batches if batch[IS_EVAL][0] == of_eval]:
+            own = [(key, value.dtype, value.shape[1:]) for key, value in batch.items()]
+            if own != columns:
+                columns = own
+                runs.append([])
+            runs[-1].append(batch)
+    return runs

@@ -38,6 +38,7 @@ class Holders:
         self._presented: dict[str, Worker] = {}  # by session, the latest last
         self._workers: dict[int, Worker] = {}  # by environment, the latest last
         self._replaced: dict[str, None] = {}  # sessions that something was taken from, the latest last
+        self._granted: dict[str, Sequence[int]] = {}  # by session, what was claimed and is as it was since
         self._lock = threading.Lock()
 
     def present(self, hello: Hello) -> None:
@@ -52,13 +53,21 @@ class Holders:
 
     def claim(self, env_ids: Sequence[int], session: str) -> None:
         """Gives environments to who asks for actions for them, or refuses it if one of them is somebody else's."""
+        if self._granted.get(session) == env_ids:
+            return
         with self._lock:
-            if self._holds(session, env_ids):
-                return
             worker = self._presented.get(session) or Worker(session)
             self._check(env_ids, worker)
             if session:
                 self._give([i for i in env_ids if not self._is_of(i, session)], worker)
+                self._granted[session] = env_ids
+                _keep_latest(self._granted)
+
+    def is_taken(self, env_id: int, owner: str) -> bool:
+        """Whether an environment is not to be given to this owner, as another one steps it."""
+        with self._lock:
+            holder = self._workers.get(env_id)
+            return holder is not None and holder.owner != owner and self._is_kept(env_id, holder)
 
     def others_than(self, owner: str) -> dict[int, Worker]:
         """Environments of workers that presented themselves, and that somebody else started."""
@@ -82,14 +91,6 @@ class Holders:
         age_s = min(self._age_s(env_id, worker.is_eval), time.monotonic() - worker.since)
         return age_s < self._timeout_s or worker.owner == self._owner
 
-    def _holds(self, session: str, env_ids: Sequence[int]) -> bool:
-        """Whether all is as it was; for every request, so without calls of other functions."""
-        for env_id in env_ids:
-            holder = self._workers.get(env_id)
-            if holder is None or holder.session != session:
-                return False
-        return session not in self._replaced
-
     def _is_of(self, env_id: int, session: str) -> bool:
         holder = self._workers.get(env_id)
         return holder is not None and holder.session == session
@@ -101,6 +102,7 @@ class Holders:
             self._workers[env_id] = worker
             if before.session != worker.session:
                 self._replaced[before.session] = None
+                self._granted.pop(before.session, None)
         _keep_latest(self._replaced)
 
     def _make_room(self, count: int) -> None:
@@ -112,7 +114,7 @@ class Holders:
         if len(idle) < surplus:
             raise BadRequest(f"{count} environments are too many beside {len(self._workers)} others")
         for env_id in idle[: max(surplus, len(idle) // 2)]:
-            del self._workers[env_id]
+            self._granted.pop(self._workers.pop(env_id).session, None)
 
 
 def _is_newer(holder: Worker, worker: Worker) -> bool:

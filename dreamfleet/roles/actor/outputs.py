@@ -30,7 +30,7 @@ class OutputChecker:
         return acts, outs
 
     def _check_tree(self, mode: str, name: str, tree: Any, rows: int) -> Batch:
-        if not isinstance(tree, Mapping):
+        if type(tree) is not dict and not isinstance(tree, Mapping):
             raise AgentError(f"policy ({mode}): {name} must be a dict of arrays; got {type(tree).__name__}")
         arrays = {k: v if type(v) is np.ndarray else _as_array(f"{name}['{k}']", v) for k, v in tree.items()}
         layout = [(key, value.dtype, value.shape) for key, value in arrays.items()]

@@ -1,7 +1,6 @@
 """Requests for actions: checked, gathered into one batch, and answered."""
 
 import re
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,20 +21,14 @@ _SPACE = re.compile(r"(\w+)\(([\d, ]{0,64})\)")
 Spec = dict[str, tuple[np.dtype, tuple[int, ...]]]  # key -> dtype and shape
 
 
-@dataclass(slots=True, eq=False)
 class ActRequest:
     """Observations of K environments from one message, with a leading K."""
 
-    env_ids: list[int]
-    is_eval: bool
-    is_single: bool
-    obs: Batch
-    spec: Spec = field(default_factory=dict)
-    rows: int = field(init=False)
-    group: bool = field(init=False)  # training and evaluation are batched apart
-
-    def __post_init__(self) -> None:
-        self.rows, self.group = len(self.env_ids), self.is_eval
+    def __init__(self, env_ids: list[int], is_eval: bool, is_single: bool, obs: Batch):
+        self.env_ids, self.is_eval, self.is_single, self.obs = env_ids, is_eval, is_single, obs
+        self.rows = len(env_ids)
+        self.group = is_eval  # training and evaluation are batched apart
+        self.spec: Spec = {}
 
 
 class RequestParser:
@@ -172,7 +165,7 @@ def join(requests: list[ActRequest]) -> tuple[list[int], Batch]:
         return requests[0].env_ids, requests[0].obs
     env_ids = [env_id for request in requests for env_id in request.env_ids]
     first = requests[0].spec
-    if all(request.spec is first for request in requests):
+    if len({id(request.spec) for request in requests}) == 1:
         return env_ids, join_rows([request.obs for request in requests])
     # Processes whose logs differ: those that all have.
     common = [k for k, kind in first.items() if all(request.spec.get(k) == kind for request in requests)]

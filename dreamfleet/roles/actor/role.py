@@ -6,18 +6,21 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent, Batch
 from dreamfleet.base import waits
-from dreamfleet.base.keys import without_logs
+from dreamfleet.base.keys import RUN_OVER, without_logs
 from dreamfleet.errors import BadRequest, RunOver
 from dreamfleet.metrics import Rate
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.carries import make_carries
 from dreamfleet.roles.actor.holders import Holders
+from dreamfleet.roles.actor.leases import FILE as LEASES
+from dreamfleet.roles.actor.leases import Leases
 from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
@@ -26,7 +29,7 @@ from dreamfleet.roles.periodic import StatsSender, prefixed
 from dreamfleet.roles.protocol import Hello
 from dreamfleet.roles.tally import Tally, shared_tally
 from dreamfleet.roles.transitions import make_transition
-from dreamfleet.roles.wiring import Caller, connect, serve, unless_failed
+from dreamfleet.roles.wiring import Handler, Peers, connect, serve, unless_failed
 
 log = logging.getLogger("dreamfleet.actor")
 
@@ -35,6 +38,7 @@ DISMISS_S = 10.0  # for workers elsewhere to ask once more, and hear that the ru
 COMPLETE = "the run is complete"
 FLAGS = ("is_first", "is_last", "is_terminal", "reward")  # which an agent need not name among its observations
 RESETS = (protocol.RESET,)
+UNKNOWN = 1_000_000  # environments, out of reach
 LIVE_WINDOW_S = 1.0  # an environment that asked within this time is expected to ask again
 
 
@@ -52,14 +56,16 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
         replay = connect(options, "replay", "actor", me="actor", facts=facts)
         logger = connect(options, "logger", "actor", me="actor")
         reports = StatsSender(options, "actor", "actor")
-        actor = Actor(agent, replay, logger, options, tally=shared_tally(barrier, options))
-        server = _serve_policy(actor, options)
+        actor = Actor(agent, Peers(replay, logger), options, tally=shared_tally(barrier, options))
+        server, set_batch = _serve_policy(actor, options)
     with lifecycle.waiting(waits.RESTORE()):
         barrier.wait()  # no data before the learner has restored
     with lifecycle.on_stop(actor.stop), server:
         log.info("policy server ready, batch size %d", actor.batch_size)
         while not lifecycle.wait_stop(options.log_every):
             actor.drop_stale()
+            if actor.grow_batch():
+                set_batch(actor.batch_size)
             connections = {**prefixed("replay", replay.stats()), **prefixed("logger", logger.stats())}
             reports.send({**actor.stats(), **server.stats(), **connections})
         if lifecycle.is_complete():
@@ -70,10 +76,11 @@ def parallel_actor(agent: Agent, barrier: threading.Barrier, args: Args) -> None
     lifecycle.raise_failure()
 
 
-def _serve_policy(actor: "Actor", options: RoleOptions) -> rpc.Server:
+def _serve_policy(actor: "Actor", options: RoleOptions) -> tuple[rpc.Server, Callable[[int], None]]:
+    """The server, and what changes its batch size."""
     hello = make_hello(options, "actor", obs_space=actor.obs_space, act_space=actor.act_space)
-    server = serve(options, "actor", {}, Reception(options, lambda: hello, actor.check_hello))
-    server.bind_batched(
+    server = serve(options, "actor", actor.methods(), Reception(options, lambda: hello, actor.check_hello))
+    set_batch = server.bind_batched(
         actor.parsers(),
         actor.act,
         post=actor.send,
@@ -84,7 +91,7 @@ def _serve_policy(actor: "Actor", options: RoleOptions) -> rpc.Server:
         post_backlog=options.backlog,
         takes_meta=True,
     )
-    return server
+    return server, set_batch
 
 
 class Actor:
@@ -93,8 +100,7 @@ class Actor:
     def __init__(
         self,
         agent: Agent,
-        replay: Caller,
-        logger: Caller,
+        peers: Peers,
         options: RoleOptions,
         send_delay_s: float = DELAY_S,
         tally: Tally | None = None,
@@ -105,6 +111,13 @@ class Actor:
         self._live = LiveEnvs()
         self._options, self._owner = options, owner_of(options)
         self._holders = Holders(self._owner, options.episode_timeout, self._live.age_s)
+        self._leases = Leases(
+            Path(options.logdir) / LEASES,
+            0 if options.remote_envs else options.envs + options.eval_envs,
+            options.episode_timeout,
+            self._holders.is_taken,
+            self._live.age_s,
+        )
         self._parser = RequestParser(getattr(agent, "obs_space", None), self._holders)
         self._log = rpc.LimitedLog("actor")
         self._is_over = False
@@ -118,10 +131,15 @@ class Actor:
         self._carries = make_carries(
             agent, options.episode_timeout, 2 * num_envs if options.remote_envs else num_envs, self.batch_size
         )
+        self._modes: set[str] = set()  # that the agent has acted in
         self._outputs = OutputChecker(getattr(agent, "act_space", None))
-        self._sender = TransitionSender(replay, logger, options, send_delay_s, tally)
+        self._sender = TransitionSender(*peers, options, send_delay_s, tally)
         self._rate = Rate()
         self._batches = Rate()
+
+    def methods(self) -> dict[str, Handler]:
+        """What the server answers to one by one, as functions of data and metadata."""
+        return {protocol.LEASE: self._leases.give}
 
     def parsers(self) -> dict[str, Callable[[Any, dict], ActRequest]]:
         """What makes a request of data and metadata, by method."""
@@ -137,6 +155,8 @@ class Actor:
             raise RunOver(COMPLETE)
         if theirs.role != "env":
             raise BadRequest(f"the policy server is for environments, not for the {theirs.role}")
+        if not theirs.envs:
+            return  # it asks for numbers first, and presents itself again with them
         task = self._options.task
         observed = without_logs(theirs.obs_space)
         if self.obs_space:
@@ -168,7 +188,16 @@ class Actor:
 
     def is_everyone_waiting(self, requests: Sequence[ActRequest]) -> bool:
         """Whether no more request can be expected before these are answered."""
-        return sum(r.rows for r in requests) >= self._live.count(requests[0].is_eval)
+        return sum([r.rows for r in requests]) >= self._live.count(requests[0].is_eval)
+
+    def grow_batch(self) -> bool:
+        """Doubles the inference batch if twice as many environments have joined as it was made for."""
+        live = self._live.count(is_eval=False)
+        if self._options.actor_batch > 0 or live == UNKNOWN or live < 4 * self.batch_size:
+            return False
+        self.batch_size *= 2
+        log.info("the inference batch grows to %d for %d environments", self.batch_size, live)
+        return True
 
     def act(self, requests: list[ActRequest]) -> tuple[list[Any], Batch | None]:
         """Answers the requests with actions and returns the transition for `send`."""
@@ -188,15 +217,27 @@ class Actor:
         env_ids, obs = join(kept)
         is_eval = kept[0].is_eval
         self._live.mark_seen(env_ids, is_eval)
+        if RUN_OVER in obs and not is_eval and obs[RUN_OVER].any():
+            lifecycle.note_complete()
         inputs = pad(without_logs(obs), self.batch_size)
         mode = self._options.eval_policy if is_eval else "train"
-        acts, outs = self._outputs.check(mode, *self._carries.policy(env_ids, inputs, mode), len(inputs["is_first"]))
-        acts, outs = ({k: v[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
+        acts, outs = self._outputs.check(mode, *self._policy(env_ids, inputs, mode), len(inputs["is_first"]))
+        if len(inputs["is_first"]) > len(env_ids):  # without the padding
+            acts, outs = ({k: v[: len(env_ids)] for k, v in tree.items()} for tree in (acts, outs))
         answers = iter(split_answers(kept, acts, obs["is_last"]))
         replies = [refusals[request] if request in refusals else next(answers) for request in requests]
         self._rate.step(len(env_ids))
         self._batches.step(1)
         return replies, make_transition(env_ids, is_eval, obs, acts, outs)
+
+    def _policy(self, env_ids: Sequence[int], inputs: Batch, mode: str) -> tuple[Batch, Batch]:
+        """The agent's actions; the first ones of each mode may take long, as most agents compile them."""
+        if mode in self._modes:
+            return self._carries.policy(env_ids, inputs, mode)
+        with lifecycle.waiting(waits.FIRST_POLICY()):
+            answer = self._carries.policy(env_ids, inputs, mode)
+        self._modes.add(mode)
+        return answer
 
     def _keep(self, requests: list[ActRequest], refusals: dict[ActRequest, Exception]) -> list[ActRequest]:
         """The requests that get actions; notes of the others why they do not."""
@@ -274,7 +315,7 @@ class LiveEnvs:
             times = list(self._seen[is_eval].values())
             count = sum(now - seen < LIVE_WINDOW_S for seen in times)
             self._counts[is_eval] = (now + LIVE_WINDOW_S / 4, count)
-        return count or 1_000_000  # nobody known yet: the batch fills or its time runs out
+        return count or UNKNOWN  # nobody known yet: the batch fills or its time runs out
 
 
 def _without(names: Sequence[str], spaces: Mapping[str, str]) -> dict[str, str]:

@@ -2,14 +2,18 @@
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from dreamfleet import lifecycle, rpc
 from dreamfleet.agent.contract import Agent, SeededAgent, reduces_by_key
 from dreamfleet.base import waits
+from dreamfleet.base.accelerators import describe_devices
 from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
 from dreamfleet.errors import CheckpointError, Closed, ConfigError, DeadlineExceeded, DreamfleetError
 from dreamfleet.metrics import Aggregator, Rate, Sections, write_progress
@@ -18,12 +22,14 @@ from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
 from dreamfleet.roles.hello import stored_counts
 from dreamfleet.roles.learner.batches import BatchSource, parallel_stream
+from dreamfleet.roles.learner.reading import ReadingThread
 from dreamfleet.roles.learner.saver import CheckpointSaver
+from dreamfleet.roles.learner.training import train_until_over
 from dreamfleet.roles.periodic import Every, prefixed
 from dreamfleet.roles.progress import ProgressKeeper
 from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
 from dreamfleet.roles.tally import Tally, shared_tally
-from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Caller, connect, unless_failed
+from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Peers, connect, unless_failed
 
 log = logging.getLogger("dreamfleet.learner")
 
@@ -33,7 +39,7 @@ PART_SHARE = 0.25  # of the time that a stop may take, for replay and logger to 
 
 
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
-    """Restores the agent, lets the actor begin, and trains until the run's steps or duration are reached."""
+    """Restores the agent, lets the actor begin, and trains until the run's steps, updates or duration are reached."""
     options = read_args(args)
     stored = stored_counts(options)
     learner: Learner | None = None
@@ -44,7 +50,7 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
     with unless_failed(barrier):
         replay = connect(options, "replay", "learner", me="learner", facts=facts, max_inflight=options.prefetch + 18)
         logger = connect(options, "logger", "learner", me="learner", max_inflight=8)
-        learner = Learner(agent, replay, logger, options, tally=shared_tally(barrier, options))
+        learner = Learner(agent, Peers(replay, logger), options, tally=shared_tally(barrier, options))
         learner.restore()
     with lifecycle.waiting(waits.ACTOR_START()):
         barrier.wait()
@@ -52,42 +58,13 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
     if learner.is_complete():
         lifecycle.note_complete()
     lifecycle.request_stop()  # nothing is collected any more while the last checkpoint is written
+    if learner.is_left:
+        log.info("stopped during the first update: no checkpoint is written, as nothing was learned since the start")
     learner.finish()
     replay.close()
     logger.close()
-    learner.turn.release()  # a thread that was left behind and can end does so
-
-
-def train_until_over(learner: "Learner") -> None:
-    """Trains in a thread of its own, and returns when the run is over and no update is under way.
-
-    A stream that holds batches back in a thread of the agent's cannot be woken at the end of the run. The thread that
-    waits for such a batch is left behind: it is not its turn any more.
-    """
-
-    def train() -> None:
-        with learner.turn:
-            if not learner.is_over():
-                learner.start()
-            while not learner.is_over() and (batch := learner.next_batch()) is not None:
-                learner.train(batch)
-                learner.run_periodic()
-                lifecycle.beat()
-
-    def run() -> None:
-        try:
-            train()
-        except BaseException as error:
-            learner.fail(error)
-        is_done.set()
-        learner.look()
-
-    is_done = threading.Event()
-    lifecycle.spawn(run, name="training")
-    with lifecycle.on_stop(learner.look):
-        learner.wait_for(lambda: is_done.is_set() or learner.is_over())
-    learner.turn.acquire()
-    learner.raise_failure()
+    if not learner.is_left:
+        learner.turn.release()  # a thread that was left behind and can end does so
 
 
 class Learner:
@@ -96,22 +73,28 @@ class Learner:
     Whoever trains, saves or finishes has the `turn`; it is given up while a batch is waited for.
     """
 
-    def __init__(self, agent: Agent, replay: Caller, logger: Caller, options: RoleOptions, tally: Tally | None = None):
+    def __init__(
+        self, agent: Agent, peers: Peers, options: RoleOptions, tally: Tally | None = None, reads_apart: bool = False
+    ):
+        """With `reads_apart`, streams are read in a thread that may be left behind, if their source fails."""
         self.updates = 0
         self.turn = threading.Lock()
         self._counts = ReplayCounts()
         self._tally = tally or Tally(options)
         self._agent = agent
-        self._replay = replay
-        self._logger = logger
+        self._replay, self._logger = peers
         self._options = options
         self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
-        peers: dict[str, Caller] = {"replay": replay, "logger": logger}
         patience_s = PART_SHARE * options.stop_grace
-        self._saver = CheckpointSaver(self._checkpoints, peers, patience_s, run_id=options.run_id)
+        self._saver = CheckpointSaver(self._checkpoints, peers._asdict(), patience_s, run_id=options.run_id)
         self._carry: Any = None
+        self._new_updates = 0  # in this life
+        self._is_first_update = False  # it is under way
+        self.is_left = False  # the thread that trains, in its first update
+        self._loss: Any = None
         self._sources: dict[str, BatchSource] = {}  # by mode
         self._streams: dict[str, Iterator[Batch]] = {}
+        self._reader = ReadingThread(on_done=self.look) if reads_apart else None
         self._is_finished = False
         self._failure: BaseException | None = None
         self._looking = threading.Event()  # set when something has changed for who waits for the end
@@ -126,7 +109,10 @@ class Learner:
         self._should_log = Every(options.log_every)
         self._should_report = Every(options.report_every if options.report_batches else 0)
         self._should_save = Every(options.save_every)
+        self._saved_step = 0  # as far as `save_every_steps` goes
         self._should_send_progress = Every(PROGRESS_EVERY_S)
+        self._device = describe_devices()
+        lifecycle.show_figures(self.figures)
 
     @property
     def counts(self) -> ReplayCounts:
@@ -166,6 +152,7 @@ class Learner:
         self.updates = checkpoint.manifest["updates"]
         self._counts = ReplayCounts.from_data(checkpoint.manifest["counts"])  # until the replay says better
         self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
+        self._saved_step = checkpoint.step
         log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
 
     def _initialise(self) -> None:
@@ -193,9 +180,14 @@ class Learner:
             self._streams[mode] = iter(self._agent.stream(source))
 
     def is_complete(self) -> bool:
-        """Whether the run has reached its steps or its duration."""
+        """Whether the run has reached its steps, updates or duration, or an environment has ended it."""
         options = self._options
-        return 0 < options.steps <= self.step or 0 < options.duration <= self.elapsed_s
+        is_reached = 0 < options.steps <= self.step or 0 < options.duration <= self.elapsed_s
+        return is_reached or self.has_all_updates() or lifecycle.is_complete()
+
+    def has_all_updates(self) -> bool:
+        """Whether the run has reached its updates."""
+        return 0 < self._options.updates <= self.updates
 
     def is_over(self) -> bool:
         """Whether the run is complete, or was asked to stop."""
@@ -212,11 +204,18 @@ class Learner:
         if self.is_complete():
             self.look()
 
+    def take_turn(self) -> None:
+        """Waits for the update that is under way, unless it is the first one and the run was stopped."""
+        while not self.turn.acquire(timeout=LOOK_EVERY_S):
+            if self._is_first_update and lifecycle.stopping() and not self.is_complete():
+                self.is_left = True
+                return
+
     def next_batch(self, mode: str = "train") -> Batch | None:
         """The next batch of a mode, as the agent's own stream hands it on; None at the end of the run."""
         self.turn.release()
         try:
-            batch = next(self._streams[mode], None)
+            batch = self._read(self._streams[mode])
         finally:
             self.turn.acquire()
         if self._is_finished:
@@ -226,26 +225,52 @@ class Learner:
     def train(self, batch: Batch) -> None:
         """One update of the agent, and the states it refreshed on their way back to replay."""
         self._sections.enter("train")
-        self._carry, outs, metrics = self._agent.train(self._carry, batch)
+        self._is_first_update = not self._new_updates
+        with lifecycle.waiting(waits.TRAIN_STEP()) if self._is_first_update else contextlib.nullcontext():
+            self._carry, outs, metrics = self._agent.train(self._carry, batch)
         self.updates += 1
+        self._new_updates += 1
+        self._is_first_update = False
+        if self.is_left:
+            raise Closed("the run was stopped during the first update")
+        self._loss = metrics.get("loss/total", metrics.get("loss", self._loss))
         lifecycle.progress()
+        lifecycle.set_state("running")  # without environments, this is all that the agent does
         self._rate.step(1)
         self._metrics.add(metrics, "train", by_key=self._by_key)
         if "replay" in outs:
             future = self._replay.call(protocol.UPDATE, outs["replay"], repeat=True)
             future.add_done_callback(_warn_if_failed)
 
+    def figures(self) -> lifecycle.Figures:
+        """For whoever watches the agent."""
+        figures: lifecycle.Figures = {"new_updates": self._new_updates, "device": self._device}
+        if isinstance(self._loss, int | float | np.number | np.ndarray) and np.size(self._loss) == 1:
+            loss = float(np.asarray(self._loss).item())
+            figures |= {"loss": loss} if math.isfinite(loss) else {}
+        if self._saver.saved:
+            step, at = self._saver.saved
+            figures |= {"saved_step": step, "saved_ago_s": round(time.monotonic() - at, 1)}
+        return figures
+
     def run_periodic(self) -> None:
         """Report, log and save, each when it is due; then the next batch is waited for."""
         for name, is_due, act in (
             ("report", self._should_report, self.report),
             ("log", self._should_log, self.log),
-            ("save", self._should_save, self.save),
+            ("save", self._is_save_due, self.save),
         ):
             if is_due():
                 self._sections.enter(name)
                 act()
         self._sections.enter("batch")
+
+    def _is_save_due(self) -> bool:
+        """By the time that has passed, or by the steps."""
+        is_due, every = self._should_save(), self._options.save_every_steps
+        if every and self.step // every > self._saved_step // every:
+            self._saved_step, is_due = self.step, True
+        return is_due
 
     def report(self) -> None:
         """Runs the agent's report on batches of both replays that have enough data for one."""
@@ -278,17 +303,25 @@ class Learner:
         """Starts a checkpoint of the whole run."""
         self._saver.save(self._agent.save, self._manifest(), self.counts)
 
+    def wait_saved(self) -> None:
+        """Returns when no checkpoint is being written."""
+        self._saver.wait()
+
     def finish(self) -> None:
         """The last metrics and the last checkpoint of this life; batches come to their end."""
         self._is_finished = True
         self.log()
         self._write_progress()
+        if self.is_left:
+            return
         self._saver.finish(self._agent.save, self._manifest(), self.counts)
 
     def wait_unread(self) -> None:
         """Returns, after the finish, when no thread of the agent is reading batches any more."""
         for source in self._sources.values():
             source.wait_unread()
+        if self._reader:
+            self._reader.close()
 
     def fail(self, error: BaseException) -> None:
         """Makes what a thread died of what the learner fails with, unless all is over."""
@@ -309,6 +342,14 @@ class Learner:
         while not condition() and not self._failure:
             self._looking.wait(LOOK_EVERY_S)
             self._looking.clear()
+
+    def _read(self, stream: Iterator[Batch]) -> Batch | None:
+        if self._reader is None:
+            return next(stream, None)
+        call = self._reader.call(lambda: next(stream, None))
+        self.wait_for(call.done)
+        self.raise_failure()
+        return call.result()
 
     def _manifest(self) -> dict:
         return {"updates": self.updates, "elapsed_s": self.elapsed_s}

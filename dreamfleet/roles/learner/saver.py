@@ -46,6 +46,7 @@ class CheckpointSaver:
         self._patience_s, self._retries_s = patience_s, retries_s
         self._thread: threading.Thread | None = None
         self._failure = ""  # of the last attempt
+        self.saved: tuple[int, float] | None = None  # step and time of the last checkpoint of this life
 
     def save(self, make_state: Callable[[], Any], manifest: dict, known: ReplayCounts) -> None:
         """Starts writing a checkpoint, after the one before is finished; if it fails, the run goes on.
@@ -105,11 +106,14 @@ class CheckpointSaver:
             # A plain portal program has no part: it keeps what it has itself.
             asked_for = {part for part, peer in self._peers.items() if not peer.is_plain}
             facts = {"counts": (counts or known).to_data(), "missing": sorted(asked_for - given.keys())}
-            checkpoint = draft.commit({**manifest, **facts, **given}, parts={"agent", *given}, link="agent")
+            score = (episodes or LoggerCounts()).score
+            scored = {"score_of": "eval" if episodes and episodes.is_eval else "train"}
+            checkpoint = draft.commit({**manifest, **facts, **scored, **given}, score, {"agent", *given}, link="agent")
         except BaseException:
             draft.abort()
             raise
         self._failure = ""
+        self.saved = step, time.monotonic()
         without = f" without {' and '.join(facts['missing'])}" if facts["missing"] else ""
         log.info("saved %s%s in %.1f s", checkpoint.name, without, time.monotonic() - start)
 

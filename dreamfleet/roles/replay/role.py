@@ -29,6 +29,7 @@ log = logging.getLogger("dreamfleet.replay")
 SPACE_EVERY_S = 1.0  # how often a full disk is looked at again
 
 
+@lifecycle.stopped_by_signals()
 def parallel_replay(
     make_replay_train: bytes | Callable,
     make_replay_eval: bytes | Callable,

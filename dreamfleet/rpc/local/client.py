@@ -192,7 +192,7 @@ class InlineLocalEngine:
         calls = self._calls
         with self._turn_lock:
             connection = self._link.connection
-            is_free = calls.connected and not calls.inflight and calls.can_carry(future)
+            is_free = calls.connected and not calls.inflight and future.connection in (None, calls.connections)
             if not connection or not is_free or timeout_s <= READ_S:
                 return False
             answers, lost = [], None

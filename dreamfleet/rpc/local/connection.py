@@ -40,7 +40,7 @@ class Connection:
         self._socket = connected
         self._max_bytes = max_bytes  # of one message
         self._lock = threading.Lock()  # for sending
-        self._unsent: list[Buffer] = []
+        self.unsent: list[Buffer] = []  # which wait until there is room to send them
         self._chunk = memoryview(bytearray(_CHUNK))
         self._received = bytearray()
         self._lengths: collections.deque[int] = collections.deque()  # of the frames of a message that have not come yet
@@ -54,14 +54,9 @@ class Connection:
         return self._socket.fileno()
 
     @property
-    def unsent(self) -> int:
-        """How many buffers wait until there is room to send them."""
-        return len(self._unsent)
-
-    @property
     def events(self) -> int:
         """What to poll for."""
-        return select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        return select.POLLIN | (select.POLLOUT if self.unsent else 0)
 
     def send(self, frames: Sequence[Buffer]) -> None:
         """Sends a message, or keeps for `flush` what there is no room for; the frames must not change meanwhile."""
@@ -73,7 +68,7 @@ class Connection:
 
     def flush(self) -> None:
         """Sends what waits, as far as there is room."""
-        if self._unsent:
+        if self.unsent:
             self._send([])
 
     def read(self, *, blocking: bool = False) -> list[list[Buffer]]:
@@ -103,19 +98,19 @@ class Connection:
 
     def _send(self, buffers: list[Buffer]) -> None:
         with self._lock:
-            self._unsent += buffers
-            while self._unsent:
+            self.unsent += buffers
+            while self.unsent:
                 try:
-                    size = self._socket.sendmsg(self._unsent[:_MOST_BUFFERS], [], socket.MSG_DONTWAIT)
+                    size = self._socket.sendmsg(self.unsent[:_MOST_BUFFERS], [], socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     return
                 sent = 0
-                while sent < len(self._unsent) and size >= len(self._unsent[sent]):
-                    size -= len(self._unsent[sent])
+                while sent < len(self.unsent) and size >= len(self.unsent[sent]):
+                    size -= len(self.unsent[sent])
                     sent += 1
-                del self._unsent[:sent]
+                del self.unsent[:sent]
                 if size:
-                    self._unsent[0] = memoryview(self._unsent[0]).cast("B")[size:]
+                    self.unsent[0] = memoryview(self.unsent[0]).cast("B")[size:]
 
     def _find_message(self, size: int) -> bytes | None:
         """What was received, if it is just one message of one frame, as most are."""

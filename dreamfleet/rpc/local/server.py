@@ -57,7 +57,7 @@ class LocalServerEngine:
         for request, answer in answers:
             connection: Connection = request.origin[0]
             self._send(connection, wire.encode(request, answer))
-            is_stuck |= connection.unsent > 0
+            is_stuck |= bool(connection.unsent)
         with wire.lock:
             is_stuck |= wire.pending >= wire.max_pending
             wire.pending -= len(answers)
@@ -74,7 +74,7 @@ class LocalServerEngine:
         self._thread.close()
 
     def _send(self, connection: Connection, frames: list[codec.Buffer]) -> None:
-        if connection.unsent > SEND_QUEUE:
+        if len(connection.unsent) > SEND_QUEUE:
             self._wire.drop_reply(is_stuck=True)
             return
         try:

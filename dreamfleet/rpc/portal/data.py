@@ -16,15 +16,22 @@ _SEPARATOR = "\n--- traceback ---\n"
 _ERROR = re.compile(r"\[(refused|failed|over) ([^\s.]*)\.(\S*)\] (.*)", re.DOTALL)
 
 
-def prepare(value: Any, path: str = "") -> Any:
+def prepare(value: Any) -> Any:
     """The tree with contiguous arrays; raises `TypeError` with the key path for what cannot be sent."""
+    try:
+        return _prepare(value, "")
+    except RecursionError:
+        raise TypeError("cannot send the data: it is nested too deeply or contains itself") from None
+
+
+def _prepare(value: Any, path: str) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"cannot send {path or 'the data'}: key {key!r} is not a string")
-        return {key: prepare(child, f"{path}.{key}" if path else key) for key, child in value.items()}
+        return {key: _prepare(child, f"{path}.{key}" if path else key) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return [prepare(child, f"{path}[{index}]") for index, child in enumerate(value)]
+        return [_prepare(child, f"{path}[{index}]") for index, child in enumerate(value)]
     if value is None or isinstance(value, (str, bytes)):
         return value
     if isinstance(value, (bool, int, float, np.ndarray, np.generic)):
@@ -38,10 +45,17 @@ def prepare(value: Any, path: str = "") -> Any:
 
 def restore(value: Any) -> Any:
     """A received tree with writable, aligned arrays of its own."""
+    try:
+        return _restore(value)
+    except RecursionError:
+        raise BadRequest("the message is nested too deeply") from None
+
+
+def _restore(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: restore(child) for key, child in value.items()}
+        return {key: _restore(child) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return [restore(child) for child in value]
+        return [_restore(child) for child in value]
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, np.ndarray):

@@ -8,7 +8,7 @@ and whoever uses a socket while another thread waits must ask again afterwards, 
 import math
 import select
 import time
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import zmq
@@ -70,16 +70,35 @@ def make_monitor(context: zmq.Context, socket: zmq.Socket, events: int) -> zmq.S
     return monitor
 
 
-def make_poll(wakeup: Wakeup, *sockets: zmq.Socket) -> select.poll:
+class Poll(Protocol):
+    """What is used of `select.poll`."""
+
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]: ...
+
+
+class SelectPoll:
+    """The same for Windows, which has only `select`, and only for sockets."""
+
+    def __init__(self, descriptors: list[int]):
+        self._descriptors = descriptors
+
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
+        ready, _, _ = select.select(self._descriptors, [], [], None if timeout is None else timeout / 1000)
+        return [(fd, _POLLIN) for fd in ready]
+
+
+def make_poll(wakeup: Wakeup, *sockets: zmq.Socket) -> Poll:
     """Waits until it is woken, or one of the sockets signals a change."""
+    descriptors = [wakeup.fd, *(cast(int, socket.fd) for socket in sockets)]
+    if not hasattr(select, "poll"):
+        return SelectPoll(descriptors)
     poll = select.poll()
-    poll.register(wakeup.fd, select.POLLIN)
-    for socket in sockets:
-        poll.register(cast(int, socket.fd), select.POLLIN)
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
     return poll
 
 
-def wait(poll: select.poll, wakeup: Wakeup, until: float) -> None:
+def wait(poll: Poll, wakeup: Wakeup, until: float) -> None:
     """Waits up to a monotonic time, or infinity."""
     timeout_ms = None if until == math.inf else max(0, math.ceil(1000 * (until - time.monotonic())))
     if wakeup.fd in dict(poll.poll(timeout_ms)):

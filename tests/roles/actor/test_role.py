@@ -12,6 +12,7 @@ from dreamfleet.options import read_args
 from dreamfleet.roles.actor.requests import ActRequest
 from dreamfleet.roles.actor.role import Actor, LiveEnvs
 from dreamfleet.roles.protocol import ACT, ENV_ID, IS_EVAL, ActSession, Hello
+from dreamfleet.roles.wiring import Peers
 from tests.fleet import make_args
 
 
@@ -33,14 +34,16 @@ NOBODY = types.SimpleNamespace(peer="nobody", session="", is_plain=False)  # to 
 def actor(tmp_path):
     """Expects two environments."""
     options = read_args(make_args(tmp_path, envs=2, eval_envs=0, envs_per_worker=1))
-    yield Actor(FewSlots(), NOBODY, NOBODY, options, send_delay_s=0.0)  # pyright: ignore
+    yield Actor(FewSlots(), Peers(NOBODY, NOBODY), options, send_delay_s=0.0)  # pyright: ignore
     lifecycle.reset()
 
 
 def make_request(env_id: int) -> ActRequest:
     flags = {key: np.zeros(1, bool) for key in ("is_first", "is_last", "is_terminal")}
     obs = {**flags, "reward": np.zeros(1, np.float32)}
-    return ActRequest([env_id], False, True, obs, {key: (value.dtype, ()) for key, value in obs.items()})
+    request = ActRequest([env_id], False, True, obs)
+    request.spec = {key: (value.dtype, ()) for key, value in obs.items()}
+    return request
 
 
 def test_environments_that_are_too_many_are_refused_and_the_others_go_on(actor):

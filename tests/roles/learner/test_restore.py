@@ -10,6 +10,7 @@ from dreamfleet.errors import CheckpointError, ConfigError
 from dreamfleet.launch.serial import DirectClient
 from dreamfleet.options import read_args
 from dreamfleet.roles.learner.role import Learner
+from dreamfleet.roles.wiring import Peers
 from dreamfleet.testing import CountingAgent
 from tests.fleet import make_args
 
@@ -32,7 +33,7 @@ class PickyAgent(CountingAgent):
 
 def make_learner(logdir, agent, **options):
     client = DirectClient("away", {"add": lambda data, meta: {}})  # which adds no part
-    return Learner(agent, client, client, read_args(make_args(logdir, **options)))
+    return Learner(agent, Peers(client, client), read_args(make_args(logdir, **options)))
 
 
 def save(logdir, step=1234, updates=5):

@@ -52,7 +52,7 @@ class Logger:
     def save(self, data, meta):
         self.names.append(data["name"])
         Checkpoints(self._logdir).add_part(data["name"], "logger", {"episodes": 3})
-        return LoggerCounts(3).to_data()
+        return LoggerCounts(3, 7.5, is_eval=True).to_data()
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +78,7 @@ def test_the_counts_are_those_of_the_replay_at_one_moment(tmp_path, open_role):
     make_saver(tmp_path, **clients).finish(make_state, MANIFEST, KNOWN)
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint and checkpoint.parts == ["agent", "logger", "replay"] and checkpoint.missing == []
+    assert checkpoint.score == 7.5 and checkpoint.is_scored_by_eval
     state = checkpoint.read("replay")
     assert checkpoint.step == checkpoint.manifest["counts"]["inserts"] == state["inserts"] == 57
     assert state["train"]["committed"] == 57
