@@ -51,7 +51,7 @@ class StatsSender:
         stats = {**prefixed("logger", self._client.stats()), **stats, **prefixed("usage", self._usage())}
         metrics = prefixed(self._prefix, stats)
         with contextlib.suppress(DreamfleetError):  # away or behind: these figures are not worth waiting for
-            self._client.call(ADD, metrics, deadline_s=0.0)
+            self._client.call(ADD, metrics, repeat=False, deadline_s=0.0)
 
     def close(self) -> None:
         if self._client:

@@ -36,6 +36,8 @@ UPDATE, ADD, SAVE = "update", "add", "save"
 MODES = ("train", "report", "eval")
 ROLES = ("env", "actor", "learner", "replay", "logger")
 SAMPLE_BATCH = {mode: f"sample_batch_{mode}" for mode in MODES}
+# After a lost connection, unless the sender says otherwise; all other calls fail, or are dropped.
+SENT_AGAIN = frozenset({ADD_BATCH, UPDATE, ADD, *SAMPLE_BATCH.values()})
 
 # Keys of the rows in `act`, `add_batch` and `tran` that belong to the message; all others are what environment and
 # agent call them.

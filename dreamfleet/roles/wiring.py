@@ -13,7 +13,7 @@ from dreamfleet.base.addresses import AUTO
 from dreamfleet.errors import ConfigError
 from dreamfleet.options import RoleOptions, key_file
 from dreamfleet.roles.hello import Introduction, Reception, make_hello
-from dreamfleet.roles.protocol import HELLO, VERSION
+from dreamfleet.roles.protocol import HELLO, SENT_AGAIN, VERSION
 
 LOGGER_PATIENCE_S = 1.0  # for a logger that does not keep up; what it has no room for then is dropped
 
@@ -35,7 +35,7 @@ class Caller(Protocol):
         data: Any = None,
         *,
         meta: dict | None = None,
-        repeat: bool = False,
+        repeat: bool | None = None,
         deadline_s: float | None = None,
     ) -> Any: ...
 
@@ -110,6 +110,7 @@ def connect(
         max_inflight=max_inflight,
         threaded=threaded,
         greeting=introduction,
+        repeated=SENT_AGAIN,
     )
     client.session = session
     return client

@@ -3,6 +3,7 @@
 `transport: auto` is the local engine for `ipc:` addresses and ZeroMQ for TCP; `zmq` and `portal` are TCP always.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 from dreamfleet.base.addresses import Address
@@ -87,6 +88,7 @@ def make_client(
     threaded: bool = True,
     greeting_s: float = 5.0,
     greeting: Greeting | None = None,
+    repeated: Collection[str] = (),
 ) -> Client:
     """A client of the role `peer`, which connects in the background.
 
@@ -94,6 +96,7 @@ def make_client(
     at a time. A server on this machine that has not greeted within `greeting_s` is tried again.
     A `greeting` goes first over every connection, and metadata with every call. Plain portal servers get neither, and
     do not hear of `protocol`; with `plain_handshake` they may be on other machines too.
+    Calls of the methods in `repeated` are sent again after a lost connection.
     """
     parsed = Address.parse(addr)
     engine = choose_engine(parsed, transport)
@@ -104,14 +107,16 @@ def make_client(
         from dreamfleet.rpc.portal.client import PortalClientEngine
 
         access = {"key_file": key_file, "plain_handshake": plain_handshake}
-        return Client(calls, PortalClientEngine(parsed, calls, protocol=protocol, **access))
+        return Client(calls, PortalClientEngine(parsed, calls, protocol=protocol, **access), repeated=repeated)
     if engine == "zmq":
         from dreamfleet.rpc.zmq.client import ZmqClientEngine
 
-        return Client(calls, ZmqClientEngine(parsed, calls, protocol=protocol, key_file=key_file))
+        return Client(calls, ZmqClientEngine(parsed, calls, protocol=protocol, key_file=key_file), repeated=repeated)
     from dreamfleet.rpc.local.client import InlineLocalEngine, ThreadedLocalEngine
 
     if threaded:
-        return Client(calls, ThreadedLocalEngine(parsed, calls, protocol=protocol, greeting_s=greeting_s))
+        return Client(
+            calls, ThreadedLocalEngine(parsed, calls, protocol=protocol, greeting_s=greeting_s), repeated=repeated
+        )
     inline = InlineLocalEngine(parsed, calls, protocol=protocol, greeting_s=greeting_s)
-    return Client(calls, inline, inline)
+    return Client(calls, inline, inline, repeated)

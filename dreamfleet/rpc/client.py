@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 from dreamfleet import lifecycle
@@ -32,13 +32,21 @@ class Client:
     """Calls the methods of one server; connects again by itself when the connection is lost.
 
     An engine without a thread is given as `inline` too: then the thread that waits for an answer moves the data.
+    Calls of the methods in `repeated` are sent again after a lost connection.
     """
 
-    def __init__(self, calls: Calls, engine: ClientEngine, inline: InlineClientEngine | None = None):
+    def __init__(
+        self,
+        calls: Calls,
+        engine: ClientEngine,
+        inline: InlineClientEngine | None = None,
+        repeated: Collection[str] = (),
+    ):
         self.name, self.peer, self.lock = calls.name, calls.peer, calls.lock
         self.calls, self._engine, self._inline = calls, engine, inline
         self.session = ""  # for the owner of the client: what it calls itself on the other side
         self._encoder = engine.encoder
+        self._repeated = repeated
         self._numbers = itertools.count()
 
     @property
@@ -61,13 +69,15 @@ class Client:
         data: Any = None,
         *,
         meta: dict[str, Any] | None = None,
-        repeat: bool = False,
+        repeat: bool | None = None,
         deadline_s: float | None = None,
     ) -> Future:
         """Sends a call, as soon as fewer than `max_inflight` are unanswered and there is a connection.
 
-        After a lost connection a call with `repeat` is sent again; the future of any other raises `Disconnected`.
+        After a lost connection a call with `repeat`, by default of a repeated method, is sent again; the future of any
+        other raises `Disconnected`.
         """
+        repeat = method in self._repeated if repeat is None else repeat
         deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
         number = next(self._numbers)
         payload = self._encoder.encode(number, method, data, meta)

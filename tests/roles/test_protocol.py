@@ -176,9 +176,14 @@ def test_the_table_names_every_method_that_a_role_answers_to(tmp_path):
     replay.close()
     logger.close()
     lines = (protocol.__doc__ or "").split("\n\n")[1].splitlines()[2:]
-    named = {line.split()[0] for line in lines}
     modes = {f"sample_batch_{mode}" for mode in protocol.MODES}
-    assert named - {"sample_batch_*"} | modes == bound
+    assert find_methods(lines) - {"sample_batch_*"} | modes == bound
+    sent_again = find_methods([line for line in lines if "sent again" in line])
+    assert sent_again - {"sample_batch_*"} | modes == protocol.SENT_AGAIN
+
+
+def find_methods(lines: list[str]) -> set[str]:
+    return {line.split()[0] for line in lines}
 
 
 def spelt_keys(source: str) -> list[str]:

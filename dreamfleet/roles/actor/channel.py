@@ -31,7 +31,6 @@ class Channel:
         *,
         backlog: int,
         delay_s: float,
-        repeat: bool,
         make_meta: Callable[[], dict],
         on_done: Callable[[rpc.Future, Batch], None],
     ):
@@ -39,7 +38,6 @@ class Channel:
         self._method = method
         self._backlog = backlog
         self._delay_s = delay_s
-        self._repeat = repeat
         self._make_meta = make_meta
         self._on_done = on_done
         self._waiting: list[Batch] = []
@@ -134,7 +132,7 @@ class Channel:
         # Without the lock: a call may wait for room, which the acknowledgements that need the lock make.
         for run in _runs(batches):
             message = run[0] if len(run) == 1 else join_rows(run)
-            future = self._client.call(self._method, message, meta=self._make_meta(), repeat=self._repeat)
+            future = self._client.call(self._method, message, meta=self._make_meta())
             done = functools.partial(self._finish, message=message, count=len(run))
             future.add_done_callback(done)
 

@@ -49,7 +49,6 @@ class TransitionSender:
             ADD_BATCH,
             backlog=options.backlog,
             delay_s=delay_s,
-            repeat=True,
             make_meta=self._make_mark,
             on_done=self._on_acknowledged,
         )
@@ -60,7 +59,6 @@ class TransitionSender:
                 TRAN,
                 backlog=LOGGER_BACKLOG,
                 delay_s=delay_s and LOGGER_DELAY_S,
-                repeat=False,  # a logger that comes back has lost the beginning of the episodes anyway
                 make_meta=self._make_position,
                 on_done=self._on_logged,
             )

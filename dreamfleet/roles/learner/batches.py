@@ -136,7 +136,7 @@ class BatchRequests:
             again=again,
             reader=reader,
         )
-        self._pending.append(self._replay.call(self._method, meta=request.to_meta(), repeat=True))
+        self._pending.append(self._replay.call(self._method, meta=request.to_meta()))
 
     def receive(self) -> tuple[Batch, SampleInfo] | None:
         """The answer to the oldest request, or None if it is late."""

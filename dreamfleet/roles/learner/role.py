@@ -239,7 +239,7 @@ class Learner:
         self._rate.step(1)
         self._metrics.add(metrics, "train", by_key=self._by_key)
         if "replay" in outs:
-            future = self._replay.call(protocol.UPDATE, outs["replay"], repeat=True)
+            future = self._replay.call(protocol.UPDATE, outs["replay"])
             future.add_done_callback(_warn_if_failed)
 
     def figures(self) -> lifecycle.Figures:
@@ -389,7 +389,7 @@ class Learner:
     def _send_metrics(self, metrics: dict) -> None:
         meta = RunPosition(self.step, self._progress(), self._by_key).to_meta()
         try:
-            future = self._logger.call(protocol.ADD, metrics, meta=meta, repeat=True, deadline_s=LOGGER_PATIENCE_S)
+            future = self._logger.call(protocol.ADD, metrics, meta=meta, deadline_s=LOGGER_PATIENCE_S)
         except DeadlineExceeded as e:
             log.warning("metrics were not logged: %s", e)
         else:

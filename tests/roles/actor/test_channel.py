@@ -66,7 +66,6 @@ def make_channel(client, backlog=100, delay_s=0.01) -> Channel:
         *(client, "add_batch"),
         backlog=backlog,
         delay_s=delay_s,
-        repeat=True,
         make_meta=dict,
         on_done=lambda future, rows: None,
     )
