@@ -6,7 +6,7 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 .PHONY: demo venv test test-all check lint types docs bench release site clean
 
 demo: venv
-	$(BIN)/dreamfleet train --preset tiny cartpole --duration 840 --logdir logdir/demo
+	$(BIN)/dreamfleet demo --logdir logdir/demo
 
 venv: .venv/installed
 

@@ -16,6 +16,7 @@ from dreamfleet.errors import ConfigError, DreamfleetError, RunRefused
 
 # Name and summary; `dreamfleet.commands.NAME` is imported only when it is used, so that help is quick.
 COMMANDS = {
+    "demo": "train on CartPole for some minutes and show the result",
     "train": "train an agent or resume a run",
     "join": "join a run from another machine",
     "role": "join a run by addresses, key and options",
