@@ -8,7 +8,7 @@ from dreamfleet.cli import main
 
 # The random agent, for a moment; batches that fit into so few steps.
 QUICK = ["--agent", "dreamfleet.agent.random:RandomAgent", "--run.mode", "serial", "--replay.capacity", "1000"]
-QUICK += ["--batch_size", "4", "--batch_length", "8", "--report_length", "4"]
+QUICK += ["--batch_size", "4", "--batch_length", "8", "--report_length", "4", "--run.train_ratio", "4"]
 
 
 @pytest.mark.parametrize(("steps", "kept"), [(400, "best"), (60, "latest")])
