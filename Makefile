@@ -33,6 +33,7 @@ types: venv
 docs: venv
 	$(BIN)/python -c 'from dreamfleet.options.help import option_page; print(option_page(), end="")' > docs/options.md
 	$(BIN)/python -c 'from pathlib import Path; from dreamfleet.options.help import write_presets; page = Path("docs/presets.md"); page.write_text(write_presets(page.read_text()))'
+	$(BIN)/python packaging/figures.py
 
 site: venv
 	$(BIN)/mkdocs build

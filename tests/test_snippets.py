@@ -1,0 +1,124 @@
+"""What the documentation tells users to type: tutorials are followed, and every command anywhere is understood."""
+
+import importlib
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dreamfleet.cli import COMMANDS, Parser, main
+from tests.documented import DOCS
+
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROMPT = re.compile(r"^(?:[\w-]*\$ +)")
+
+# Tutorials are followed with an agent that needs no compiling, for a moment.
+QUICK = ["--agent", "dreamfleet.agent.random:RandomAgent", "--run.mode", "serial", "--replay.capacity", "1000"]
+QUICK += ["--batch_size", "4", "--batch_length", "8", "--report_length", "4", "--run.train_ratio", "4"]
+FOLLOWED = ["first_run.md", "own_env.md"]
+
+
+class Command(NamedTuple):
+    """A line of `dreamfleet` as it is shown."""
+
+    page: str
+    argv: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.page}: {' '.join(self.argv)}"
+
+
+def find_commands(page: Path) -> list[Command]:
+    """All lines of `dreamfleet`; those that go on at the next line are joined, others in a line stand by themselves."""
+    commands = []
+    for language, block in BLOCK.findall(page.read_text()):
+        if language in ("", "bash", "sh"):
+            for line in block.replace("\\\n", " ").splitlines():
+                for part in PROMPT.sub("", line).split(" && "):
+                    if re.match(r"\s*dreamfleet [a-z]", part):
+                        commands.append(Command(page.name, shlex.split(part, comments=True)[1:]))
+    return commands
+
+
+def write_modules(page: Path, directory: Path) -> None:
+    """The Python files that a page shows, whose first line is their name."""
+    for language, block in BLOCK.findall(page.read_text()):
+        if language == "python" and (name := re.match(r"# (\w+\.py)\n", block)):
+            (directory / name[1]).write_text(block)
+
+
+def import_episodes(home: Path) -> None:
+    """Puts a CartPole episode where the pages say that some were imported."""
+    rows = 40
+    flags = {
+        "is_first": np.arange(rows) == 0,
+        "is_last": np.arange(rows) == rows - 1,
+        "is_terminal": np.zeros(rows, bool),
+    }
+    steps = {
+        "vector": np.zeros((rows, 4), np.float32),
+        "reward": np.ones(rows, np.float32),
+        "action": np.zeros(rows, np.int32),
+    }
+    (home / "episodes").mkdir()
+    np.savez(home / "episodes" / "0.npz", **flags, **steps)
+    assert main(["replay", "import", "episodes", "~/logdir/offline"]) == 0
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    """A home and a working directory with the examples; modules of one test are not those of the next."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    for path in (ROOT / "examples").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == tmp_path:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("command", [c for page in PAGES for c in find_commands(page)], ids=str)
+def test_a_shown_command_is_understood(command, tmp_path, capsys):
+    """Names, flags, options, presets and tasks; nothing is started."""
+    name, *words = command.argv
+    for page in PAGES:
+        write_modules(page, tmp_path)
+    if name in ("train", "demo"):
+        if any("offline" in word for word in words):
+            import_episodes(tmp_path)
+        preset = ["--preset", "demo"] if name == "demo" else []
+        words = [word.replace("10.0.0.1", "127.0.0.1") for word in words]  # an address of the user's machine
+        assert main(["train", *preset, *words, "--dry-run"]) == 0, capsys.readouterr().err
+        return
+    assert name in COMMANDS
+    module = importlib.import_module(f"dreamfleet.commands.{name.replace('-', '_')}")
+    parser = Parser(prog=name)
+    module.add_arguments(parser)
+    _, rest = parser.parse_known_args(words)
+    takes_options = "--KEY" in (parser.usage or "")
+    assert not rest or takes_options, rest
+
+
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_a_tutorial_can_be_followed(page, tmp_path, capfd):
+    """Every command of it, in order, to its end."""
+    write_modules(DOCS / page, tmp_path)
+    commands = find_commands(DOCS / page)
+    for name, *words in (command.argv for command in commands if command.argv[0] != "dashboard"):
+        if name in ("train", "demo"):
+            steps = {"20000": "1200", "40000": "500"}  # enough for the first episodes to end
+            words = [steps.get(word, word) for word in words] + QUICK
+            words += [] if "--steps" in words else ["--steps", "300"]
+        assert main([name, *words]) == 0, (name, words, capfd.readouterr())
+    made = {path.suffix for path in tmp_path.rglob("*") if path.suffix in (".png", ".mp4")}
+    assert made == {".png", ".mp4"}
