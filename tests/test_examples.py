@@ -16,7 +16,7 @@ from tests.fleet import DEADLINE_S, read_inserts, read_jsonl
 pytestmark = pytest.mark.distributed
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TESTED = {"own_agent.py", "own_env.py", "jax_agent.py", "remote_envs.py", "notebook.ipynb"}
+TESTED = {"own_agent.py", "own_env.py", "jax_agent.py", "remote_envs.py", "tour.ipynb"}
 
 
 def run(*words: object) -> str:
@@ -66,14 +66,18 @@ def test_remote_environments(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the notebook packages themselves
 def test_notebook(tmp_path):
-    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    notebook = nbformat.read(EXAMPLES / "tour.ipynb", as_version=4)
     (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
     names = {line.split(" = ")[0] for line in parameters.source.splitlines()}
     assert names == {"preset", "steps", "logdir"}
     parameters.source = f'preset = ["debug", "random", "cartpole"]\nsteps = 600\nlogdir = "{tmp_path}"'
     NotebookClient(notebook, timeout=int(DEADLINE_S), resources={"metadata": {"path": str(tmp_path)}}).execute()
-    *_, plot, metrics, state = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    *_, plot, metrics, state, evaluated, recorded, film = outputs
     assert any("image/png" in output.get("data", {}) for output in plot)
     assert "train/reward" in metrics[0]["data"]["text/plain"]
     assert state[0]["data"]["text/plain"] == "'complete'"
+    assert "95% CI" in "".join(output["text"] for output in evaluated)
+    assert "episode_000.gif: score" in "".join(output["text"] for output in recorded)
+    assert "image/gif" in film[0]["data"]
     assert len(read_jsonl(tmp_path / "scores.jsonl")) > 5
