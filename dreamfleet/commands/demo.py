@@ -19,8 +19,8 @@ examples:
   dreamfleet demo
   dreamfleet demo --logdir ~/logdir/demo-1 --seed 1
 
-Runs `dreamfleet train --preset demo`, then evaluates, plots and films the best checkpoint. Run it again to go on after an
-interruption. The extras plot and video are needed for the figure and the film only."""
+Runs `dreamfleet train --preset demo`, then evaluates, plots and films the best checkpoint. Run it again to go on after
+an interruption. The extras plot and video are needed for the figure and the film only."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

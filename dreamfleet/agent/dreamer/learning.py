@@ -12,7 +12,7 @@ from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.networks.heads import TwoHotHead
 from dreamfleet.agent.dreamer.networks.rssm import RSSM, LatentState
 from dreamfleet.agent.dreamer.objective import Norms, make_norms, objective
-from dreamfleet.agent.dreamer.optimiser import make_optimiser
+from dreamfleet.agent.dreamer.optimiser import make_optimiser, make_schedule
 from dreamfleet.agent.dreamer.spaces import Arrays
 from dreamfleet.options.dreamer import DreamerOptions
 
@@ -95,6 +95,7 @@ def update(
         "loss/total": total,
         "grad_norm": optax.tree.norm(gradients),
         "param_norm": optax.tree.norm(model),
+        "learning_rate": make_schedule(options.learning_rate, options.warmup, options.decay)(learning.updates - 1),
         "updates/last": learning.updates,
     }
     return model, learning, carry, replay, metrics

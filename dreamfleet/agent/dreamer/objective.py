@@ -171,6 +171,7 @@ def actor_critic_losses(
         "advantage_size": jnp.abs(advantage).mean(),
         "weight": weight.mean(),
         **{f"entropy/{key}": value.mean() for key, value in entropies.items()},
+        **{f"randomness/{key}": dist.randomness().mean() for key, dist in policy.items()},
     }
     losses = {name: loss.reshape(H, N) for name, loss in losses.items()}
     return losses, returns, Norms(return_norm, value_norm, advantage_norm), metrics

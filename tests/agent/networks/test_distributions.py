@@ -53,6 +53,15 @@ def test_bounded_normal():
     np.testing.assert_allclose(dist.sample(z), x, rtol=1e-5)
 
 
+def test_randomness_is_between_a_sure_and_an_even_choice():
+    logits = jnp.array([[[0.0, 0.0, 0.0], [99.0, 0.0, 0.0]]])  # two values: one even, one sure
+    np.testing.assert_allclose(Categorical(logits, event=1).randomness(), [0.5], atol=1e-5)
+    np.testing.assert_allclose(Categorical(logits).randomness(), [[1.0, 0.0]], atol=1e-5)
+    raw = jnp.array([[-99.0, 99.0]])
+    np.testing.assert_allclose(BoundedNormal(raw, raw, event=1).randomness(), [0.5], atol=1e-5)
+    np.testing.assert_allclose(BoundedNormal(raw, raw, event=0).randomness(), [[0.0, 1.0]], atol=1e-5)
+
+
 @pytest.mark.parametrize("count", [2, 5, 8, 21, 255])
 def test_equal_logits_mean_exactly_zero(count):
     logits = jnp.full((3, count), 0.37)

@@ -4,6 +4,7 @@ All are computed in float32. Leading axes are batch axes; events are summed over
 """
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -53,6 +54,11 @@ class Categorical(eqx.Module):
     def entropy(self) -> jax.Array:
         return -self._sum((self.probs * self.logits).sum(-1))
 
+    def randomness(self) -> jax.Array:
+        """The mean entropy of the event axes between that of a sure choice (0) and of an even one (1)."""
+        values = math.prod(self.logits.shape[self.logits.ndim - 1 - self.event : -1])
+        return self.entropy() / (values * math.log(max(2, self.logits.shape[-1])))  # there may be but one class
+
     def kl(self, other: "Categorical") -> jax.Array:
         return self._sum((self.probs * (self.logits - other.logits)).sum(-1))
 
@@ -66,11 +72,12 @@ class BoundedNormal(eqx.Module):
     center: jax.Array
     std: jax.Array
     event: int = eqx.field(static=True, default=0)
+    bounds: tuple[float, float] = eqx.field(static=True, default=(0.1, 1.0))  # of std
 
     def __init__(self, mean: jax.Array, raw_std: jax.Array, event: int, low: float = 0.1, high: float = 1.0):
         self.center = jnp.tanh(mean.astype(jnp.float32))
         self.std = (high - low) * jax.nn.sigmoid(raw_std.astype(jnp.float32) + 2.0) + low
-        self.event = event
+        self.event, self.bounds = event, (low, high)
 
     def sample(self, noise: jax.Array) -> jax.Array:
         """Values for standard normal noise."""
@@ -85,6 +92,12 @@ class BoundedNormal(eqx.Module):
 
     def entropy(self) -> jax.Array:
         return self._sum(jnp.log(self.std) + 0.5 * np.log(2 * np.pi * np.e))
+
+    def randomness(self) -> jax.Array:
+        """The mean entropy of the event axes between those of the smallest (0) and of the largest spread (1)."""
+        low, high = self.bounds
+        values = math.prod(self.std.shape[self.std.ndim - self.event :])
+        return self._sum(jnp.log(self.std / low)) / (values * math.log(high / low))
 
     def _sum(self, x: jax.Array) -> jax.Array:
         return x.sum(tuple(range(x.ndim - self.event, x.ndim)))
