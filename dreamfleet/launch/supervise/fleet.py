@@ -46,7 +46,7 @@ class Fleet:
         self._incarnations = incarnations
         self._run_id = uuid.uuid4().hex
         self._next_tick = 0.0
-        self._start = self._looked = time.monotonic()
+        self._start = self.looked = time.monotonic()  # the last time that somebody looked at the roles
         self.away_s = 0.0  # time in which nobody looked at the roles; no deadline of theirs counts it
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -89,7 +89,7 @@ class Fleet:
         restarts = [role.restart_at for role in self.roles if role.restart_at is not None]
         wake_at = min(self._next_tick, until, *restarts)
         ready = [key.data for key, _ in self._selector.select(max(0.0, wake_at - time.monotonic()))]
-        self._look()
+        self.look()
         is_tick = time.monotonic() >= self._next_tick
         is_woken = None in ready
         if is_woken:
@@ -106,14 +106,14 @@ class Fleet:
             self._check()
             self.publish()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Moves the deadlines of the roles by the time that has passed without a look at them.
 
         This process was stopped, or its machine, and most likely the roles with it: they have to wake up first.
         """
         now = time.monotonic()
-        away_s = max(0.0, now - self._looked - TICK_S)
-        self._looked, self.away_s = now, self.away_s + away_s
+        away_s = max(0.0, now - self.looked - TICK_S)
+        self.looked, self.away_s = now, self.away_s + away_s
         for life in filter(None, [role.life for role in self.roles]):
             life.last_heartbeat = min(now, life.last_heartbeat + away_s)
             if life.exit_by is not None:
@@ -247,7 +247,7 @@ class Fleet:
         self._on_log(role.spec.name, "error" if is_fatal else "warning", "\n".join(filter(None, lines)))
 
     def _check(self) -> None:
-        now = time.monotonic()
+        now = self.looked  # not later: this process may have been stopped since, and nobody has made up for it
         for role in self.roles:
             if role.life:
                 silence_s = now - role.life.last_heartbeat

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -117,11 +116,12 @@ class Supervisor:
         for grace_s, group in self._group_by_stop_order(fleet.roles):
             for role in group:
                 fleet.stop(role)
-            deadline = time.monotonic() + grace_s - fleet.away_s
-            start_by = time.monotonic() + START_GRACE_S - fleet.away_s
-            while any(role.life for role in group) and time.monotonic() < deadline + fleet.away_s:
+            fleet.look()
+            deadline = fleet.looked + grace_s - fleet.away_s
+            start_by = fleet.looked + START_GRACE_S - fleet.away_s
+            while any(role.life for role in group) and fleet.looked < deadline + fleet.away_s:
                 fleet.step(deadline + fleet.away_s)
-                if time.monotonic() >= start_by + fleet.away_s:
+                if fleet.looked >= start_by + fleet.away_s:
                     fleet.kill_unstarted(group)
                 if self._interrupts > interrupts + 1:
                     self._on_log("supervisor", "warning", "Ctrl-C again: killing all roles")
