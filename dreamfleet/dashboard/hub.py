@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dreamfleet.dashboard.folders import Folder, find_runs
-from dreamfleet.dashboard.run import Run
+from dreamfleet.dashboard.run import WANTED_S, Run
 
 TICK_S = 1.0
 REST_S = 0.02  # between two ticks at least, for requests
 FIND_EVERY_S = 3.0
 TABLES_BUDGET_S = 0.4  # of reading in one tick, while a large file is opened
 CONFIG_BUDGET_S = 0.1
-WANTED_S = 30.0  # a run whose series nobody has asked for since is not read any more
 MAX_VALUES = 48_000_000  # in memory, 12 bytes each; runs that nobody looks at are forgotten first
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from dreamfleet.base.logdir import METRICS, SERIES
 from dreamfleet.dashboard.fleet import parse_status
 from dreamfleet.dashboard.folders import Folder
-from dreamfleet.dashboard.series import Line, View, make_line, running_mean
+from dreamfleet.dashboard.series import UPDATES, Line, View, make_line, running_mean
 from dreamfleet.errors import ConfigError
 from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase
 from dreamfleet.metrics.progress import Progress, parse_progress
@@ -22,7 +22,8 @@ from dreamfleet.options.saved import FILENAME, read_saved
 from dreamfleet.results.curves import file_of, group_key, label_of
 
 SILENT_S = 20.0  # a run that has not been heard of for so long is not running, whatever it said last
-READ_FIRST_S = 0.4  # for a run that is opened; the rest of a large file follows by itself
+READ_FIRST_S = 0.2  # of a file that is opened; the rest of a large one follows by itself
+WANTED_S = 30.0  # a file whose series nobody has asked for since is not read any more
 ENDED = ("complete", "stopped", "failed")
 
 
@@ -32,7 +33,7 @@ class Run:
     def __init__(self, name: str, folder: Folder):
         self.name = name
         self.folder = folder
-        self.wanted_at = -np.inf  # when a browser last asked for its series, on the monotonic clock
+        self._wanted_at = dict.fromkeys(SERIES, -np.inf)  # when a browser last asked for a file, on the monotonic clock
         self.version = 0  # counts changes of the summary
         self.detail_version = 0  # and of status, progress and reports
         self.progress = Progress()
@@ -70,17 +71,27 @@ class Run:
                 self._summary = summary
                 self.version += 1
 
-    def refresh_tables(self, budget_s: float) -> bool:
-        """Reads new lines for about so long; returns whether there are any."""
+    def refresh_tables(self, budget_s: float) -> None:
+        """Reads new lines of the files that somebody looks at, each for about so long."""
         with self._lock:
-            changes = [table.refresh(budget_s) for table in self._tables.values()]
-            return any(changes)
+            for file in self._wanted_files():
+                self._tables[file].refresh(budget_s)
 
-    def want(self) -> "Run":
-        """Says that somebody looks at its series; at least the beginning of them is there then."""
-        is_new, self.wanted_at = self.size == 0, time.monotonic()
-        if is_new:
-            self.refresh_tables(READ_FIRST_S)
+    def want(self, metrics: Collection[str] | None = ()) -> "Run":
+        """Says that somebody looks at these metrics, or at all of them (None); at least their beginning is there then.
+
+        Of files that nobody looks at, only the beginning is read, for the names that are in it.
+        """
+        files = SERIES if metrics is None else {file_of(metric) for metric in metrics}
+        with self._lock:
+            known = self._wanted_files()
+            for file, table in self._tables.items():
+                if file in files:
+                    self._wanted_at[file] = time.monotonic()
+                    if file not in known:
+                        table.refresh(READ_FIRST_S)
+                elif table.rows == 0:
+                    table.refresh(0.0)
         return self
 
     def load_config(self) -> None:
@@ -100,8 +111,14 @@ class Run:
         """Gives the memory back; what is asked for again is read again."""
         with self._lock:
             self._tables = self._make_tables()
+            self._wanted_at = dict.fromkeys(SERIES, -np.inf)
 
     # What a page asks for
+
+    @property
+    def wanted_at(self) -> float:
+        """When a browser last asked for any of its series, on the monotonic clock."""
+        return max(self._wanted_at.values())
 
     @property
     def size(self) -> int:
@@ -110,15 +127,15 @@ class Run:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more is known to be in its files than was read."""
-        return not all(table.is_complete for table in self._tables.values())
+        """Whether there is more in the files that somebody looks at than was read."""
+        return not all(self._tables[file].is_complete for file in self._wanted_files())
 
     def summary(self) -> dict[str, Any]:
         """The run in one row of a table."""
         return self._summary
 
     def cursor(self) -> list[int]:
-        """Where its series end: generation and lines of both files."""
+        """Where its series end: generation and lines of each file."""
         with self._lock:
             return [number for table in self._tables.values() for number in (table.generation, table.rows)]
 
@@ -158,9 +175,11 @@ class Run:
         return news
 
     def points(self, metric: str) -> Points:
-        """All points of a metric."""
+        """All points of a metric; whatever is left of its file is read first."""
         with self._lock:
-            return self._tables[file_of(metric)].points(metric)
+            table = self._tables[file_of(metric)]
+            table.refresh()
+            return table.points(metric)
 
     def last(self, metric: str) -> float | None:
         """The latest value of a metric."""
@@ -177,6 +196,9 @@ class Run:
 
     # How it does it
 
+    def _wanted_files(self) -> list[str]:
+        return [file for file, wanted_at in self._wanted_at.items() if time.monotonic() - wanted_at < WANTED_S]
+
     def _make_tables(self) -> dict[str, Table]:
         return {file: Table(self.folder.path / file, self.folder.open) for file in SERIES}
 
@@ -186,7 +208,7 @@ class Run:
             start = min((float(times[0]) for times in starts if len(times)), default=0.0)
             return (points.time - start) / 3600
         if axis == "update":
-            known = self._tables[METRICS].points("learner/updates")
+            known = self._tables[METRICS].points(UPDATES)
             return np.interp(points.step, known.step, known.value) if len(known.step) else np.zeros(len(points.step))
         return points.step.astype(float)
 

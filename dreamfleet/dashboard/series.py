@@ -10,6 +10,7 @@ import numpy as np
 from dreamfleet.metrics.reading import Points
 
 AXES = ("step", "update", "hours")
+UPDATES = "learner/updates"
 MAX_POINTS = 4000
 MAX_WINDOW = 100_000
 
@@ -22,6 +23,11 @@ class View(NamedTuple):
     points: int = 800
     start: float = -math.inf
     end: float = math.inf
+
+    @property
+    def needs(self) -> list[str]:
+        """The metrics that its x-axis is made of."""
+        return [UPDATES] if self.axis == "update" else []
 
 
 class Line(NamedTuple):
