@@ -139,7 +139,6 @@ class Pages:
         if len(runs) * len(metrics) > MAX_SERIES:
             raise HTTPException(400, f"more than {MAX_SERIES} series at once")
 
-
         def load(run: Run, metric: str) -> dict[str, Any]:
             line, cursor, is_partial = run.line(metric, view)
             return {**reduce_line(line, view), "cursor": cursor, "partial": is_partial}

@@ -70,6 +70,7 @@ class Hub:
             await asyncio.to_thread(self.refresh)
             news, self._news = self._news, asyncio.Event()
             news.set()
+            await asyncio.to_thread(self._load_configs)
             rest_s = REST_S if self._is_behind else self._tick_s - (time.monotonic() - begun)
             await asyncio.sleep(max(REST_S, rest_s))
 
@@ -88,7 +89,6 @@ class Hub:
             for run in wanted:
                 run.refresh_tables(TABLES_BUDGET_S / len(wanted))
             self._is_behind = any(run.is_behind for run in wanted)
-            self._load_configs()
             self._forget(now)
             self.version += 1
 
@@ -102,7 +102,7 @@ class Hub:
 
     def _load_configs(self) -> None:
         deadline = time.monotonic() + CONFIG_BUDGET_S
-        for run in self.runs.values():
+        for run in list(self.runs.values()):
             if time.monotonic() > deadline:
                 return
             run.load_config()

@@ -1,30 +1,34 @@
 """One run as the dashboard holds it: its files, read again when they have changed. Shared by all browsers."""
 
-import contextlib
 import re
 import threading
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dreamfleet.base.logdir import METRICS, SERIES
-from dreamfleet.dashboard.fleet import parse_status
 from dreamfleet.dashboard.folders import Folder
-from dreamfleet.dashboard.series import UPDATES, Line, View, make_line, running_mean
+from dreamfleet.dashboard.joined import SILENT_S, Joined
+from dreamfleet.dashboard.series import UPDATES, Line, View, latest_means, make_line
+from dreamfleet.dashboard.status import parse_status
 from dreamfleet.errors import ConfigError
-from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase
+from dreamfleet.metrics.bottlenecks import find_bottleneck, find_compilation_s, find_phase
 from dreamfleet.metrics.progress import Progress, parse_progress
 from dreamfleet.metrics.reading import Points, Table
 from dreamfleet.metrics.reports import list_reports
 from dreamfleet.options.saved import FILENAME, read_saved
 from dreamfleet.results.curves import file_of, group_key, label_of
 
-SILENT_S = 20.0  # a run that has not been heard of for so long is not running, whatever it said last
 READ_FIRST_S = 0.2  # of a file that is opened; the rest of a large one follows by itself
 WANTED_S = 30.0  # a file whose series nobody has asked for since is not read any more
 ENDED = ("complete", "stopped", "failed")
+MAX_CONFIGS = 256
+_OWN_LINES = re.compile(rb"^(seed: \d{1,18}|logdir: .*)\s*\n", re.M)  # of a saved config: those that seeds differ in
+_CONFIGS: dict[bytes, tuple[dict[str, Any], str]] = {}  # options and group by the other lines, oldest first
+_CONFIGS_LOCK = threading.Lock()
 
 
 class Run:
@@ -33,15 +37,17 @@ class Run:
     def __init__(self, name: str, folder: Folder):
         self.name = name
         self.folder = folder
-        self._wanted_at = dict.fromkeys(SERIES, -np.inf)  # when a browser last asked for a file, on the monotonic clock
+        self._wanted_at: dict[str, float] = dict.fromkeys(SERIES, -np.inf)  # when a browser last asked for a file
         self.version = 0  # counts changes of the summary
         self.detail_version = 0  # and of status, progress and reports
         self.progress = Progress()
-        self.status: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}  # with the roles that have joined
         self.config: dict[str, Any] | None = None
         self.is_live = False
         self._lock = threading.RLock()
         self._versions: dict[str, tuple[int, int]] = {}  # of files, when they were read
+        self._own_status: dict[str, Any] = {}
+        self._joined = Joined(folder)
         self._reports: object = None
         self._summary: dict[str, Any] = {}
         self._heading = {"task": "", "seed": None}
@@ -56,8 +62,11 @@ class Run:
             if self._has_changed("progress.json"):
                 self.progress = parse_progress(self._read("progress.json")) or self.progress
                 self.detail_version += 1
-            if self._has_changed("status.json"):
-                self.status = parse_status(self._read("status.json"))
+            has_new_status = self._has_changed("status.json")
+            if has_new_status:
+                self._own_status = parse_status(self._read("status.json"))
+            if self._joined.refresh() or has_new_status:
+                self.status = {**self._own_status, "roles": {**self._own_status.get("roles", {}), **self._joined.roles}}
                 self.detail_version += 1
             if self._has_changed(FILENAME):
                 self._heading = _read_heading(self._read(FILENAME))
@@ -98,20 +107,24 @@ class Run:
         """Reads the options, which takes a while; they are known from the next summary on."""
         if self.config is not None:
             return
-        config: dict[str, Any] = {}
-        with contextlib.suppress(ConfigError, OSError):
-            self.folder.read(FILENAME, 0)  # refuses links that lead out
-            config = read_saved(self.folder.path / FILENAME)
+        # Seeds of one experiment share what was read.
+        content = self._read(FILENAME)  # refuses links that lead out
+        shared = _OWN_LINES.sub(b"", content)
+        with _CONFIGS_LOCK:
+            if shared not in _CONFIGS:
+                if len(_CONFIGS) >= MAX_CONFIGS:
+                    del _CONFIGS[next(iter(_CONFIGS))]
+                _CONFIGS[shared] = _read_config(self.folder.path / FILENAME) if content else ({}, "")
+            config, group = _CONFIGS[shared]
         with self._lock:
-            self.config = config
-            with contextlib.suppress(KeyError, TypeError):
-                self._group = str(hash(group_key(config)))
+            self._group = group
+            self.config = {**config, "seed": _read_heading(content)["seed"]} if "seed" in config else config
 
     def forget_tables(self) -> None:
         """Gives the memory back; what is asked for again is read again."""
         with self._lock:
             self._tables = self._make_tables()
-            self._wanted_at = dict.fromkeys(SERIES, -np.inf)
+            self._wanted_at.update(dict.fromkeys(SERIES, -np.inf))
 
     # What a page asks for
 
@@ -192,7 +205,7 @@ class Run:
 
     def logs(self) -> list[str]:
         """The names of the processes that have a log."""
-        return [name.removesuffix(".log") for name in self.folder.list("logs") if re.fullmatch(r"[\w.-]+\.log", name)]
+        return [*self.folder.logs("logs"), *self._joined.logs()]
 
     # How it does it
 
@@ -223,9 +236,7 @@ class Run:
                 # The means of the new points need no more than a window of those before.
                 count = len(points.row)
                 recent = table.points(metric).value[-(count + view.window - 1) :]
-                entry.append(
-                    _or_none(running_mean(np.nan_to_num(recent, posinf=0.0, neginf=0.0), view.window)[-count:])
-                )
+                entry.append(_or_none(latest_means(recent, view.window, count)))
             values[metric] = entry
         return {"generation": table.generation, "rows": table.rows, "values": values}
 
@@ -246,19 +257,25 @@ class Run:
         is_over = state in ENDED
         self.is_live = not is_over and not is_silent
         phase = "silent" if is_silent and not is_over else find_phase(progress, {**status, "state": state})
+        elapsed_s = max(progress.elapsed_s, status.get("elapsed_s", 0.0)) if self.is_live else progress.elapsed_s
         return {
             "name": self.name,
             **self._heading,
             "state": "failed" if state == "failed" else "ended" if is_over else "silent" if is_silent else state,
             "phase": phase,
             "updated": updated if is_silent else None,
-            "bottleneck": find_bottleneck(status, progress) if self.is_live else "",
+            "bottleneck": self._find_bottleneck(phase) if self.is_live else "",
             "roles": len(status.get("roles", {})),
             "roles_running": sum(role.get("state") == "running" for role in status.get("roles", {}).values()),
             "group": self._group,
             "group_label": label_of(self.folder.path),
-            "progress": {**vars(progress)},
+            "progress": {**vars(progress), "elapsed_s": elapsed_s},
         }
+
+    def _find_bottleneck(self, phase: str) -> str:
+        if phase == "compiling":
+            return f"compiling: for {find_compilation_s(self.status):.0f} s so far"
+        return find_bottleneck(self.status, self.progress)
 
     def _has_changed(self, name: str) -> bool:
         version = self.folder.version(name)
@@ -276,6 +293,15 @@ class Run:
 
 def _or_none(values: np.ndarray) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], str]:
+    """The options in a file, and what tells experiments apart, as in `dreamfleet plot`."""
+    try:
+        config = read_saved(path)
+        return config, str(hash(group_key(config)))
+    except (ConfigError, KeyError, TypeError):
+        return {}, ""
 
 
 def _read_heading(content: bytes) -> dict[str, Any]:

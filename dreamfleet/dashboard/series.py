@@ -62,6 +62,13 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     return middle + (sums[ends] - sums[starts]) / (ends - starts)
 
 
+def latest_means(values: np.ndarray, window: int, count: int) -> np.ndarray:
+    """The running mean at the last `count` values, without what is before their windows; quick for few of them."""
+    values = np.where(np.isfinite(values), values, 0.0)
+    ends = range(len(values) - count + 1, len(values) + 1)
+    return np.array([np.add.reduce(part := values[max(0, end - window) : end]) / len(part) for end in ends])
+
+
 def reduce_line(line: Line, view: View) -> dict:
     """The part of a line in the range of the view, as arrays in base64: `x`, `y`, and `sx`, `sy` if it is smoothed."""
     # One point more at each side, so that the line reaches the edges.

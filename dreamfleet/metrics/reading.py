@@ -278,21 +278,19 @@ class _NewLines:
 
 def _parse(lines: list[bytes]) -> Iterator[dict]:
     """The values of each line; without those that a kill has torn, or that are of something else."""
-    try:
-        rows = json.loads(b"[" + b",".join(lines) + b"]")  # at once: keys that repeat are made once
-        is_whole = len(rows) == len(lines)
-    except (ValueError, RecursionError):
-        is_whole = False
-    for row in rows if is_whole else map(_parse_line, lines):
+    rows = _parse_json(b"[" + b",".join(lines) + b"]")  # at once: keys that repeat are made once
+    if not isinstance(rows, list) or len(rows) != len(lines):
+        rows = map(_parse_json, lines)
+    for row in rows:
         if not isinstance(row, dict) or type(row.get("step")) is not int or abs(row["step"]) >= 1 << 62:
             continue
         if type(row.get("time", 0.0)) in (int, float):
             yield row
 
 
-def _parse_line(line: bytes) -> object:
+def _parse_json(text: bytes) -> object:
     try:
-        return json.loads(line)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
