@@ -80,7 +80,7 @@ def test_range_and_cursor_are_shared_by_charts(runs, dashboard, page):
     first, second = chart_of(page, "train/m0"), chart_of(page, "train/m1")
     for chart in (first, second):
         expect(chart).to_have_attribute("data-points", "100")
-        expect(chart.locator("canvas").first).to_be_visible()
+        expect(chart).to_have_attribute("data-drawn", "true")
     box = first.locator(".plot").bounding_box()
     page.mouse.move(box["x"] + 150, box["y"] + 80)
     for chart in (first, second):
@@ -152,10 +152,14 @@ def test_every_run_is_named_at_the_cursor(runs, dashboard, page):
     page.goto(f"{dashboard}/?tab=runs&run=plain/seed_0&run=tuned")
     chart = chart_of(page, "episode/score")
     expect(chart).to_have_attribute("data-points", "80")
-    expect(chart.locator("canvas").first).to_be_visible()
+    expect(chart).to_have_attribute("data-drawn", "true")
     chart.locator(".plot").hover()
     expect(chart.locator(".tip div")).to_have_count(2)
     expect(chart.locator(".tip")).to_contain_text("plain/seed_0")
+    at = chart.locator(".readout i").inner_text()
+    append(runs / "tuned" / "scores.jsonl", [(500, {"episode/score": 5.0, "episode/length": 7})])
+    expect(chart).to_have_attribute("data-points", "81")
+    expect(chart.locator(".readout i")).to_have_text(at)  # the cursor stays while new points come
     page.mouse.move(0, 0)
     expect(chart.locator(".tip")).to_be_hidden()
 

@@ -74,6 +74,7 @@ export class Chart {
   clear() {
     this.document?.clear();
     this.document = this.plot = this.view = null;
+    delete this.element.dataset.drawn;
     this.canvas.replaceChildren();
   }
 
@@ -100,7 +101,7 @@ export class Chart {
     });
     if (this.bandSource && this.band) this.bandSource.data = this.band;
     this.fit(data);
-    this.readValues(null);
+    this.readValues(this.at ?? null); // a cursor stays while new points come
     this.element.classList.toggle("empty", data.every((series) => !series.x.length));
     this.element.dataset.points = data.reduce((sum, series) => sum + (series.total ?? 0), 0);
   }
@@ -139,7 +140,9 @@ export class Chart {
     this.document.add_root(plot);
     const documentNow = this.document;
     Bokeh.embed.add_document_standalone(documentNow, this.canvas).then((views) => {
-      if (this.document === documentNow) this.view = [...views][0];
+      if (this.document !== documentNow) return;
+      this.view = [...views][0];
+      this.element.dataset.drawn = "true";
     });
   }
 
