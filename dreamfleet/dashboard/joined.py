@@ -9,6 +9,7 @@ from dreamfleet.dashboard.status import parse_status
 
 FOLDER = "joined"
 SILENT_S = 20.0  # whoever has not been heard of for so long is not there, whatever it said last
+GONE_S = 600.0  # and after so long it is not missed any more: whoever joined may leave
 ENDED = ("complete", "stopped", "failed", "done")
 _OWNER = "owner-"  # before the name of the machine, in the name of a file
 
@@ -28,9 +29,10 @@ class Joined:
         self._read = {place: self._refresh_one(place) for place in places}
         self.roles = {}
         for place, ((_, changed_ns), status) in self._read.items():
-            if not status or status["state"] in ENDED:
+            silence_s = now - changed_ns / 1e9
+            if not status or status["state"] in ENDED or silence_s > GONE_S:
                 continue
-            is_silent = now - changed_ns / 1e9 > SILENT_S
+            is_silent = silence_s > SILENT_S
             for name, role in status.get("roles", {}).items():
                 self.roles[f"{place}/{name}"] = {**role, **({"state": "silent", "waits": []} if is_silent else {})}
         return self.roles != before

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -157,10 +158,15 @@ def test_roles_that_have_joined(tmp_path, run, dashboard):
     assert ask(dashboard, "log", run="run", role="envs/env0")["lines"] == ["hello"]
     assert ask(dashboard, "log", run="run", role="envs/../../run.key")["lines"] == []
     with Events(dashboard, run="run") as events:
-        os.utime(worker / "status.json", (1.0, 1.0))  # not heard of for long
+        long_ago = time.time() - 60
+        os.utime(worker / "status.json", (long_ago, long_ago))
         states = {"envs/env0": "silent", "envs/env1": "silent"}
         events.wait("fleet", lambda fleet: states.items() <= {r["name"]: r["state"] for r in fleet["roles"]}.items())
         write_status(worker, "stopped", env0={})
+        events.wait("fleet", lambda fleet: len(fleet["roles"]) == 3)
+        write_status(worker, "running", env0={})
+        events.wait("fleet", lambda fleet: len(fleet["roles"]) == 4)
+        os.utime(worker / "status.json", (1.0, 1.0))  # whoever has not been heard of for very long is gone
         events.wait("fleet", lambda fleet: len(fleet["roles"]) == 3)
 
 
