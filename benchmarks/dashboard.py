@@ -59,8 +59,6 @@ def main() -> None:
             cases += measure_live(many, "metrics of all ten", ten, args.ten_s, args.metrics, args.rows)
         if args.turns:
             cases += measure_cost(root / "cost", args.turns, args.turn_s)
-    for case in cases:
-        print(f"{case['case']:<44} {case['ours']:>10.3f} {case['unit']}")
     if args.json:
         result = {"name": "dashboard", "machine": platform.platform(), "load": os.getloadavg(), "cases": cases}
         args.json.write_text(json.dumps(result, indent=1))
@@ -117,9 +115,10 @@ def measure_live(root: Path, what: str, query: str, seconds: float, metrics: int
             add_lines(root, names, rows + int(time.time()) % 10**7)
             page.wait_for_timeout(1000)
             watch.look()
+        share = watch.share()
     name = f"{what}, {LIVE_RUNS} runs x {metrics} metrics at 1 Hz for {seconds:.0f} s"
     return [
-        case(name, "% of a core", 100 * watch.share(), "lower"),
+        case(name, "% of a core", 100 * share, "lower"),
         case("  memory of the server at first", "MB", watch.server[0], "lower"),
         case("  growth of the server", "MB", watch.growth(watch.server), "lower"),
         case("  growth of the page (JavaScript heap)", "MB", watch.growth(watch.page_mb), "lower"),
@@ -244,6 +243,7 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def case(name: str, unit: str, value: float, better: str) -> dict[str, Any]:
+    print(f"{name:<70} {value:>10.3f} {unit}", flush=True)
     return {"case": name, "unit": unit, "better": better, "ours": value, "baseline": None, "ratio": None}
 
 
