@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dreamfleet.base.logdir import SERIES
 from dreamfleet.dashboard.access import Access
 from dreamfleet.dashboard.events import Feed
 from dreamfleet.dashboard.fleet import describe_fleet, find_faults, read_tail, search_lines
@@ -142,14 +143,18 @@ class Pages:
             line, cursor, is_partial = run.line(metric, view)
             return {**reduce_line(line, view), "cursor": cursor, "partial": is_partial}
 
-        return await _json(lambda: {run.name: {m: load(run.want(), m) for m in metrics} for run in runs})
+        def load_run(run: Run) -> dict[str, Any]:
+            run.want([*metrics, *view.needs])
+            return {metric: load(run, metric) for metric in metrics}
+
+        return await _json(lambda: {run.name: load_run(run) for run in runs})
 
     async def band(self, request: Request) -> Response:
         """Mean and standard deviation of a metric over runs, computed as `dreamfleet plot` does."""
         runs, metric, view = await self._find_runs(request), _text(request, "metric"), _read_view(request)
 
         def load() -> dict[str, Any]:
-            curves = [make_run_curve(run.want().points(metric), view.axis) for run in runs]
+            curves = [make_run_curve(run.want([metric]).points(metric), view.axis) for run in runs]
             curves = [curve for curve in curves if len(curve.xs)]
             if not curves:
                 return {"x": "", "mean": "", "std": "", "runs": 0}
@@ -172,7 +177,7 @@ class Pages:
     async def fleet(self, request: Request) -> Response:
         """Roles, waits, limiter and reports of a run."""
         run = await self._find_run(request)
-        return await _json(lambda: {**describe_fleet(run.want()), "reports": run.reports()})
+        return await _json(lambda: {**describe_fleet(run.want(None)), "reports": run.reports()})
 
     async def faults(self, request: Request) -> Response:
         """Restarts and tracebacks of a run."""
@@ -212,7 +217,7 @@ class Pages:
         def lines() -> Iterator[str]:
             yield _csv_line("run", "step", "time", metric)
             for run in runs:
-                points = run.want().points(metric)
+                points = run.want([metric]).points(metric)
                 for row in zip(points.step.tolist(), points.time.tolist(), points.value.tolist(), strict=True):
                     yield _csv_line(run.name, *row)
 
@@ -303,7 +308,7 @@ def _read_cursor(request: Request, names: list[str]) -> dict[str, list[int]]:
         cursors = {name: [int(number) for number in values[name]] for name in names if name in values}
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return {}
-    return {name: numbers for name, numbers in cursors.items() if len(numbers) == 4 and min(numbers) >= 0}
+    return {name: numbers for name, numbers in cursors.items() if len(numbers) == 2 * len(SERIES) and min(numbers) >= 0}
 
 
 def _as_json(value: Any) -> Any:

@@ -73,7 +73,8 @@ class Feed:
         return events
 
     def _collect_run(self, run: Run) -> list[tuple[str, Any]]:
-        run.want()
+        is_first, wanted = run.name == self._names[0], self._wanted()
+        run.want(None if is_first or wanted is None else [*wanted, *self._view.needs])
         events: list[tuple[str, Any]] = []
         if self._metrics.get(run.name) != (count := run.metric_count):
             self._metrics[run.name] = count
@@ -81,13 +82,13 @@ class Feed:
         now = run.cursor()
         before = self._cursors.setdefault(run.name, now)
         if now != before:
-            news = run.new_values(before, self._view, self._wanted())
+            news = run.new_values(before, self._view, wanted)
             self._cursors[run.name] = now
             if news is None:
                 events.append(("reload", {"run": run.name}))
             else:
                 events += [("rows", {"run": run.name, "file": file, **data}) for file, data in news.items()]
-        if run is self._hub.runs.get(self._names[0]) and self._details.get(run.name) != run.detail_version:
+        if is_first and self._details.get(run.name) != run.detail_version:
             self._details[run.name] = run.detail_version
             events.append(("fleet", {"run": run.name, **describe_fleet(run), "reports": run.reports()}))
         return events

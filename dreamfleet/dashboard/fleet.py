@@ -1,11 +1,11 @@
 """The fleet as a page draws it: roles with what they cost, who waits for whom, the limiter, faults and log tails."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dreamfleet.base.waits import find
+from dreamfleet.dashboard.joined import log_path
 from dreamfleet.metrics.bottlenecks import MATTERS, describe_wait, find_bottleneck, rank_wait
 
 if TYPE_CHECKING:
@@ -25,24 +25,10 @@ _PEER_EDGES = {"actor": ("actor", "env"), "logger": ("logger", "agent")}
 _RATES = {
     "actor": ("actor/steps_per_s", "steps/s"),
     "learner": ("learner/updates_per_s", "updates/s"),
-    "env": ("env/steps_per_s", "steps/s per worker"),
+    "env": ("env/steps_per_s", "steps/s each"),
     "replay": ("replay/add_batch/rate", "inserts/s"),
     "logger": ("logger/add/rate", "messages/s"),
 }
-
-
-def parse_status(content: bytes) -> dict[str, Any]:
-    """What `status.json` holds; empty if that is not a status."""
-    try:
-        status = json.loads(content)
-        for role in status.get("roles", {}).values():
-            role["waits"] = [wait for wait in role.get("waits") or () if isinstance(wait["what"], str)]
-            for wait in role["waits"]:
-                wait["seconds"], wait["share"] = float(wait["seconds"]), float(wait.get("share", 1.0))
-            role["state"], role["restarts"] = str(role.get("state", "starting")), int(role.get("restarts", 0))
-        return {**status, "state": str(status.get("state", "starting"))}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
 
 
 def describe_fleet(run: "Run") -> dict[str, Any]:
@@ -78,6 +64,7 @@ def _waited_s(wait: Mapping[str, Any]) -> float:
 
 def describe_limiter(run: "Run") -> dict[str, Any] | None:
     """Inserts against samples, with the thresholds of `replay/limiter.py`; None if nothing is known yet."""
+    run.load_config()
     progress, config = run.progress, run.config or {}
     try:
         size, length = int(config["batch_size"]), int(config["batch_length"])
@@ -100,13 +87,19 @@ def describe_limiter(run: "Run") -> dict[str, Any] | None:
 
 def find_faults(run: "Run") -> list[dict[str, Any]]:
     """Restarts and tracebacks in the logs of all roles, the latest first."""
-    faults = [fault for name in run.logs() for fault in _faults_in(name, read_tail(run, name))]
+    roles = run.status.get("roles", {})
+    faults = []
+    for name in run.logs():
+        restarts, others = _faults_in(name, read_tail(run, name))
+        # A run that is resumed starts its roles again too: the supervisor knows which of the starts were none of that.
+        count = roles[name]["restarts"] if name in roles else len(restarts)
+        faults += others + restarts[len(restarts) - min(count, len(restarts)) :]
     return sorted(faults, key=lambda fault: fault["time"], reverse=True)[:MAX_FAULTS]
 
 
 def read_tail(run: "Run", name: str) -> list[str]:
     """The last lines of a role's log, without the codes of terminals."""
-    text = run.folder.read(f"logs/{name}.log", TAIL_BYTES).decode(errors="replace")
+    text = run.folder.read(log_path(name), TAIL_BYTES).decode(errors="replace")
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in text.splitlines()]
     return lines[1:] if len(text) >= TAIL_BYTES else lines  # the first one may be a part
 
@@ -116,14 +109,17 @@ def search_lines(lines: Iterable[str], text: str) -> list[str]:
     return [line for line in lines if text.lower() in line.lower()][-MAX_LINES:]
 
 
-def _faults_in(name: str, lines: list[str]) -> list[dict[str, Any]]:
+def _faults_in(name: str, lines: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Starts of a role after the first, and tracebacks."""
+    restarts: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     when, trace = "", None
     for line in lines:
         if birth := _BIRTH.match(line):
             when, trace = birth[1], None
             if int(birth[3]) > 0:
-                faults.append({"role": name, "time": when, "what": f"restarted (incarnation {birth[3]})", "trace": ""})
+                what = f"restarted (incarnation {birth[3]})"
+                restarts.append({"role": name, "time": when, "what": what, "trace": ""})
         elif stamp := _STAMP.match(line):
             when, trace = stamp[1], None
         if _TRACEBACK.match(line):
@@ -133,14 +129,14 @@ def _faults_in(name: str, lines: list[str]) -> list[dict[str, Any]]:
             trace["trace"] += f"\n{line}"
             if line and not line.startswith((" ", "\t")):
                 trace["what"] = line[:300]
-    return faults
+    return restarts, faults
 
 
 def _describe_role(run: "Run", name: str, role: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
-        "kind": "env" if re.fullmatch(r"env\d+", name) else name,
-        **{key: role.get(key) for key in ("pid", "restarts", "heartbeat_age_s", "cpu", "memory_mb", "exit", "since")},
+        "kind": "env" if re.fullmatch(r"(.*/)?env\d+", name) else name.rpartition("/")[2],
+        **{key: role.get(key) for key in ("machine", "restarts", "heartbeat_age_s", "cpu", "memory_mb", "exit")},
         # Until it runs again, a role that died is missing.
         "state": "restarting" if role["state"] == "starting" and role["restarts"] else role["state"],
         "waits": [

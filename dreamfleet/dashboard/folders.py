@@ -1,6 +1,7 @@
 """Where runs are, and the only place where the dashboard opens files: nothing outside of the given folders."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ class Folder:
 
     def __init__(self, path: Path):
         self.path = path
+        self._paths: dict[str, Path] = {}  # making one takes several times as long as to look at the file
         self._real = Path(os.path.realpath(path))
 
     def open(self, path: Path) -> int:
@@ -40,23 +42,30 @@ class Folder:
         finally:
             os.close(fd)
 
+    def logs(self, name: str) -> list[str]:
+        """The names of the logs in a directory, without their ending."""
+        return [file.removesuffix(".log") for file in self.list(name) if re.fullmatch(r"[\w.-]+\.log", file)]
+
     def list(self, name: str) -> list[str]:
         """The names in a directory of the run; empty if there is none."""
-        path = Path(os.path.realpath(self.path / name))
-        if not path.is_relative_to(self._real):
-            return []
         try:
-            return sorted(entry.name for entry in path.iterdir())
+            if not self._path_of(name).is_dir():
+                return []
+            path = Path(os.path.realpath(self._path_of(name)))
+            return sorted(entry.name for entry in path.iterdir()) if path.is_relative_to(self._real) else []
         except OSError:
             return []
 
     def version(self, name: str) -> tuple[int, int]:
         """Changes when the file does."""
         try:
-            info = (self.path / name).stat()
+            info = self._path_of(name).stat()
         except OSError:
             return -1, -1
         return info.st_size, info.st_mtime_ns
+
+    def _path_of(self, name: str) -> Path:
+        return self._paths.get(name) or self._paths.setdefault(name, self.path / name)
 
 
 def find_runs(roots: Sequence[Path]) -> dict[str, Path]:

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dreamfleet.dashboard.folders import Folder, find_runs
-from dreamfleet.dashboard.run import Run
+from dreamfleet.dashboard.run import WANTED_S, Run
 
 TICK_S = 1.0
 REST_S = 0.02  # between two ticks at least, for requests
 FIND_EVERY_S = 3.0
 TABLES_BUDGET_S = 0.4  # of reading in one tick, while a large file is opened
 CONFIG_BUDGET_S = 0.1
-WANTED_S = 30.0  # a run whose series nobody has asked for since is not read any more
 MAX_VALUES = 48_000_000  # in memory, 12 bytes each; runs that nobody looks at are forgotten first
 
 
@@ -71,6 +70,7 @@ class Hub:
             await asyncio.to_thread(self.refresh)
             news, self._news = self._news, asyncio.Event()
             news.set()
+            await asyncio.to_thread(self._load_configs)
             rest_s = REST_S if self._is_behind else self._tick_s - (time.monotonic() - begun)
             await asyncio.sleep(max(REST_S, rest_s))
 
@@ -89,7 +89,6 @@ class Hub:
             for run in wanted:
                 run.refresh_tables(TABLES_BUDGET_S / len(wanted))
             self._is_behind = any(run.is_behind for run in wanted)
-            self._load_configs()
             self._forget(now)
             self.version += 1
 
@@ -103,7 +102,7 @@ class Hub:
 
     def _load_configs(self) -> None:
         deadline = time.monotonic() + CONFIG_BUDGET_S
-        for run in self.runs.values():
+        for run in list(self.runs.values()):
             if time.monotonic() > deadline:
                 return
             run.load_config()

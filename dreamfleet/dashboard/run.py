@@ -1,29 +1,34 @@
 """One run as the dashboard holds it: its files, read again when they have changed. Shared by all browsers."""
 
-import contextlib
 import re
 import threading
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dreamfleet.base.logdir import METRICS, SERIES
-from dreamfleet.dashboard.fleet import parse_status
 from dreamfleet.dashboard.folders import Folder
-from dreamfleet.dashboard.series import Line, View, make_line, running_mean
+from dreamfleet.dashboard.joined import SILENT_S, Joined
+from dreamfleet.dashboard.series import UPDATES, Line, View, latest_means, make_line
+from dreamfleet.dashboard.status import parse_status
 from dreamfleet.errors import ConfigError
-from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase
+from dreamfleet.metrics.bottlenecks import find_bottleneck, find_compilation_s, find_phase
 from dreamfleet.metrics.progress import Progress, parse_progress
 from dreamfleet.metrics.reading import Points, Table
 from dreamfleet.metrics.reports import list_reports
 from dreamfleet.options.saved import FILENAME, read_saved
 from dreamfleet.results.curves import file_of, group_key, label_of
 
-SILENT_S = 20.0  # a run that has not been heard of for so long is not running, whatever it said last
-READ_FIRST_S = 0.4  # for a run that is opened; the rest of a large file follows by itself
+READ_FIRST_S = 0.2  # of a file that is opened; the rest of a large one follows by itself
+WANTED_S = 30.0  # a file whose series nobody has asked for since is not read any more
 ENDED = ("complete", "stopped", "failed")
+MAX_CONFIGS = 256
+_OWN_LINES = re.compile(rb"^(seed: \d{1,18}|logdir: .*)\s*\n", re.M)  # of a saved config: those that seeds differ in
+_CONFIGS: dict[bytes, tuple[dict[str, Any], str]] = {}  # options and group by the other lines, oldest first
+_CONFIGS_LOCK = threading.Lock()
 
 
 class Run:
@@ -32,15 +37,17 @@ class Run:
     def __init__(self, name: str, folder: Folder):
         self.name = name
         self.folder = folder
-        self.wanted_at = -np.inf  # when a browser last asked for its series, on the monotonic clock
+        self._wanted_at: dict[str, float] = dict.fromkeys(SERIES, -np.inf)  # when a browser last asked for a file
         self.version = 0  # counts changes of the summary
         self.detail_version = 0  # and of status, progress and reports
         self.progress = Progress()
-        self.status: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}  # with the roles that have joined
         self.config: dict[str, Any] | None = None
         self.is_live = False
         self._lock = threading.RLock()
         self._versions: dict[str, tuple[int, int]] = {}  # of files, when they were read
+        self._own_status: dict[str, Any] = {}
+        self._joined = Joined(folder)
         self._reports: object = None
         self._summary: dict[str, Any] = {}
         self._heading = {"task": "", "seed": None}
@@ -55,8 +62,11 @@ class Run:
             if self._has_changed("progress.json"):
                 self.progress = parse_progress(self._read("progress.json")) or self.progress
                 self.detail_version += 1
-            if self._has_changed("status.json"):
-                self.status = parse_status(self._read("status.json"))
+            has_new_status = self._has_changed("status.json")
+            if has_new_status:
+                self._own_status = parse_status(self._read("status.json"))
+            if self._joined.refresh() or has_new_status:
+                self.status = {**self._own_status, "roles": {**self._own_status.get("roles", {}), **self._joined.roles}}
                 self.detail_version += 1
             if self._has_changed(FILENAME):
                 self._heading = _read_heading(self._read(FILENAME))
@@ -70,38 +80,58 @@ class Run:
                 self._summary = summary
                 self.version += 1
 
-    def refresh_tables(self, budget_s: float) -> bool:
-        """Reads new lines for about so long; returns whether there are any."""
+    def refresh_tables(self, budget_s: float) -> None:
+        """Reads new lines of the files that somebody looks at, each for about so long."""
         with self._lock:
-            changes = [table.refresh(budget_s) for table in self._tables.values()]
-            return any(changes)
+            for file in self._wanted_files():
+                self._tables[file].refresh(budget_s)
 
-    def want(self) -> "Run":
-        """Says that somebody looks at its series; at least the beginning of them is there then."""
-        is_new, self.wanted_at = self.size == 0, time.monotonic()
-        if is_new:
-            self.refresh_tables(READ_FIRST_S)
+    def want(self, metrics: Collection[str] | None = ()) -> "Run":
+        """Says that somebody looks at these metrics, or at all of them (None); at least their beginning is there then.
+
+        Of files that nobody looks at, only the beginning is read, for the names that are in it.
+        """
+        files = SERIES if metrics is None else {file_of(metric) for metric in metrics}
+        with self._lock:
+            known = self._wanted_files()
+            for file, table in self._tables.items():
+                if file in files:
+                    self._wanted_at[file] = time.monotonic()
+                    if file not in known:
+                        table.refresh(READ_FIRST_S)
+                elif table.rows == 0:
+                    table.refresh(0.0)
         return self
 
     def load_config(self) -> None:
         """Reads the options, which takes a while; they are known from the next summary on."""
         if self.config is not None:
             return
-        config: dict[str, Any] = {}
-        with contextlib.suppress(ConfigError, OSError):
-            self.folder.read(FILENAME, 0)  # refuses links that lead out
-            config = read_saved(self.folder.path / FILENAME)
+        # Seeds of one experiment share what was read.
+        content = self._read(FILENAME)  # refuses links that lead out
+        shared = _OWN_LINES.sub(b"", content)
+        with _CONFIGS_LOCK:
+            if shared not in _CONFIGS:
+                if len(_CONFIGS) >= MAX_CONFIGS:
+                    del _CONFIGS[next(iter(_CONFIGS))]
+                _CONFIGS[shared] = _read_config(self.folder.path / FILENAME) if content else ({}, "")
+            config, group = _CONFIGS[shared]
         with self._lock:
-            self.config = config
-            with contextlib.suppress(KeyError, TypeError):
-                self._group = str(hash(group_key(config)))
+            self._group = group
+            self.config = {**config, "seed": _read_heading(content)["seed"]} if "seed" in config else config
 
     def forget_tables(self) -> None:
         """Gives the memory back; what is asked for again is read again."""
         with self._lock:
             self._tables = self._make_tables()
+            self._wanted_at.update(dict.fromkeys(SERIES, -np.inf))
 
     # What a page asks for
+
+    @property
+    def wanted_at(self) -> float:
+        """When a browser last asked for any of its series, on the monotonic clock."""
+        return max(self._wanted_at.values())
 
     @property
     def size(self) -> int:
@@ -110,15 +140,15 @@ class Run:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more is known to be in its files than was read."""
-        return not all(table.is_complete for table in self._tables.values())
+        """Whether there is more in the files that somebody looks at than was read."""
+        return not all(self._tables[file].is_complete for file in self._wanted_files())
 
     def summary(self) -> dict[str, Any]:
         """The run in one row of a table."""
         return self._summary
 
     def cursor(self) -> list[int]:
-        """Where its series end: generation and lines of both files."""
+        """Where its series end: generation and lines of each file."""
         with self._lock:
             return [number for table in self._tables.values() for number in (table.generation, table.rows)]
 
@@ -158,9 +188,11 @@ class Run:
         return news
 
     def points(self, metric: str) -> Points:
-        """All points of a metric."""
+        """All points of a metric; whatever is left of its file is read first."""
         with self._lock:
-            return self._tables[file_of(metric)].points(metric)
+            table = self._tables[file_of(metric)]
+            table.refresh()
+            return table.points(metric)
 
     def last(self, metric: str) -> float | None:
         """The latest value of a metric."""
@@ -173,9 +205,12 @@ class Run:
 
     def logs(self) -> list[str]:
         """The names of the processes that have a log."""
-        return [name.removesuffix(".log") for name in self.folder.list("logs") if re.fullmatch(r"[\w.-]+\.log", name)]
+        return [*self.folder.logs("logs"), *self._joined.logs()]
 
     # How it does it
+
+    def _wanted_files(self) -> list[str]:
+        return [file for file, wanted_at in self._wanted_at.items() if time.monotonic() - wanted_at < WANTED_S]
 
     def _make_tables(self) -> dict[str, Table]:
         return {file: Table(self.folder.path / file, self.folder.open) for file in SERIES}
@@ -186,7 +221,7 @@ class Run:
             start = min((float(times[0]) for times in starts if len(times)), default=0.0)
             return (points.time - start) / 3600
         if axis == "update":
-            known = self._tables[METRICS].points("learner/updates")
+            known = self._tables[METRICS].points(UPDATES)
             return np.interp(points.step, known.step, known.value) if len(known.step) else np.zeros(len(points.step))
         return points.step.astype(float)
 
@@ -201,9 +236,7 @@ class Run:
                 # The means of the new points need no more than a window of those before.
                 count = len(points.row)
                 recent = table.points(metric).value[-(count + view.window - 1) :]
-                entry.append(
-                    _or_none(running_mean(np.nan_to_num(recent, posinf=0.0, neginf=0.0), view.window)[-count:])
-                )
+                entry.append(_or_none(latest_means(recent, view.window, count)))
             values[metric] = entry
         return {"generation": table.generation, "rows": table.rows, "values": values}
 
@@ -224,19 +257,25 @@ class Run:
         is_over = state in ENDED
         self.is_live = not is_over and not is_silent
         phase = "silent" if is_silent and not is_over else find_phase(progress, {**status, "state": state})
+        elapsed_s = max(progress.elapsed_s, status.get("elapsed_s", 0.0)) if self.is_live else progress.elapsed_s
         return {
             "name": self.name,
             **self._heading,
             "state": "failed" if state == "failed" else "ended" if is_over else "silent" if is_silent else state,
             "phase": phase,
             "updated": updated if is_silent else None,
-            "bottleneck": find_bottleneck(status, progress) if self.is_live else "",
+            "bottleneck": self._find_bottleneck(phase) if self.is_live else "",
             "roles": len(status.get("roles", {})),
             "roles_running": sum(role.get("state") == "running" for role in status.get("roles", {}).values()),
             "group": self._group,
             "group_label": label_of(self.folder.path),
-            "progress": {**vars(progress)},
+            "progress": {**vars(progress), "elapsed_s": elapsed_s},
         }
+
+    def _find_bottleneck(self, phase: str) -> str:
+        if phase == "compiling":
+            return f"compiling: for {find_compilation_s(self.status):.0f} s so far"
+        return find_bottleneck(self.status, self.progress)
 
     def _has_changed(self, name: str) -> bool:
         version = self.folder.version(name)
@@ -254,6 +293,15 @@ class Run:
 
 def _or_none(values: np.ndarray) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], str]:
+    """The options in a file, and what tells experiments apart, as in `dreamfleet plot`."""
+    try:
+        config = read_saved(path)
+        return config, str(hash(group_key(config)))
+    except (ConfigError, KeyError, TypeError):
+        return {}, ""
 
 
 def _read_heading(content: bytes) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from dreamfleet.metrics.reading import Points
 
 AXES = ("step", "update", "hours")
+UPDATES = "learner/updates"
 MAX_POINTS = 4000
 MAX_WINDOW = 100_000
 
@@ -22,6 +23,11 @@ class View(NamedTuple):
     points: int = 800
     start: float = -math.inf
     end: float = math.inf
+
+    @property
+    def needs(self) -> list[str]:
+        """The metrics that its x-axis is made of."""
+        return [UPDATES] if self.axis == "update" else []
 
 
 class Line(NamedTuple):
@@ -54,6 +60,13 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     ends = np.arange(1, len(sums))
     starts = np.maximum(0, ends - window)
     return middle + (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def latest_means(values: np.ndarray, window: int, count: int) -> np.ndarray:
+    """The running mean at the last `count` values, without what is before their windows; quick for few of them."""
+    values = np.where(np.isfinite(values), values, 0.0)
+    ends = range(len(values) - count + 1, len(values) + 1)
+    return np.array([np.add.reduce(part := values[max(0, end - window) : end]) / len(part) for end in ends])
 
 
 def reduce_line(line: Line, view: View) -> dict:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 CHUNK_BYTES = 4 << 20
+FIRST_BYTES = 64 << 10  # of a file: its names are known at once, however long it is
 MARK = 64  # bytes before the position that must still be there for the file to be the same one
 NUMBERS = frozenset((int, float, bool, type(None)))  # None: a value that was not finite
 
@@ -131,10 +132,7 @@ class Table:
         """Neighbours with the same keys are converted together: a log of hundreds of metrics is mostly such lines."""
         keys: tuple[str, ...] = ()
         block: list[list] = []
-        for line in lines:
-            row = _parse(line)
-            if row is None:
-                continue
+        for row in _parse(lines):
             if tuple(row) != keys:
                 self._add_block(keys, block)
                 keys, block = tuple(row), []
@@ -144,9 +142,12 @@ class Table:
     def _add_block(self, keys: tuple[str, ...], block: list[list]) -> None:
         if not block:
             return
-        columns = dict(zip(keys, zip(*block, strict=True), strict=True))
         first = self.rows
         numbers = np.arange(first, first + len(block))
+        if len(block) > 1 and (matrix := _to_matrix(block)) is not None:
+            self._add_matrix(keys, numbers, matrix, [row[keys.index("step")] for row in block])
+            return
+        columns = dict(zip(keys, zip(*block, strict=True), strict=True))
         self._step.extend(np.array(columns.pop("step"), np.int64))
         self._time.extend(np.array(columns.pop("time", (0.0,) * len(block)), np.float64))
         for key, column in columns.items():
@@ -156,15 +157,28 @@ class Table:
                 rows, column = numbers[is_number], list(itertools.compress(column, is_number))
             if not column:
                 continue
-            self.size += len(column)
-            if key not in self._values:
-                self._rows[key], self._values[key] = _Column(np.int32), _Column(np.float64)
+            self._open_column(key, len(column))
             if len(block) == 1 and type(column[0]) is float:  # a line that was just written: many of them, one by one
                 self._rows[key].append(first)
                 self._values[key].append(column[0])
             else:
                 self._rows[key].extend(rows)
                 self._values[key].extend(_to_floats(column))
+
+    def _add_matrix(self, keys: tuple[str, ...], numbers: np.ndarray, matrix: np.ndarray, steps: list[int]) -> None:
+        """Lines in which all values are numbers, which is most of a long file."""
+        self._step.extend(np.array(steps, np.int64))
+        self._time.extend(matrix[:, keys.index("time")] if "time" in keys else np.zeros(len(numbers)))
+        for key, column in zip(keys, matrix.T, strict=True):
+            if key not in ("step", "time"):
+                self._open_column(key, len(column))
+                self._rows[key].extend(numbers)
+                self._values[key].extend(column)
+
+    def _open_column(self, key: str, more: int) -> None:
+        self.size += more
+        if key not in self._values:
+            self._rows[key], self._values[key] = _Column(np.int32), _Column(np.float64)
 
 
 class _Column:
@@ -226,7 +240,7 @@ class _NewLines:
             is_restart = self._restart_if_other(fd, info)
             if is_restart:
                 yield [], True
-            while chunk := os.pread(fd, self._chunk_bytes, self._position):
+            while chunk := os.pread(fd, self._next_bytes(), self._position):
                 whole = chunk[: chunk.rfind(b"\n") + 1] or self._read_long_line(fd, chunk)
                 if not whole:
                     break
@@ -248,24 +262,48 @@ class _NewLines:
         self._position, self._mark = 0, b""
         return True
 
+    def _next_bytes(self) -> int:
+        """As much again as was read before: little at first."""
+        return min(self._chunk_bytes, max(FIRST_BYTES, self._position))
+
     def _read_long_line(self, fd: int, chunk: bytes) -> bytes:
         """The line that begins here, if it ends; there is more than a chunk of it."""
-        parts = [chunk]
-        while len(parts[-1]) == self._chunk_bytes and b"\n" not in parts[-1]:
-            parts.append(os.pread(fd, self._chunk_bytes, self._position + self._chunk_bytes * len(parts)))
+        parts, size = [chunk], len(chunk)
+        while parts[-1] and b"\n" not in parts[-1]:
+            parts.append(os.pread(fd, self._chunk_bytes, self._position + size))
+            size += len(parts[-1])
         line = b"".join(parts)
         return line[: line.rfind(b"\n") + 1]
 
 
-def _parse(line: bytes) -> dict | None:
-    """The values of a line; None for one that a kill has torn, or that is of something else."""
+def _parse(lines: list[bytes]) -> Iterator[dict]:
+    """The values of each line; without those that a kill has torn, or that are of something else."""
+    rows = _parse_json(b"[" + b",".join(lines) + b"]")  # at once: keys that repeat are made once
+    if not isinstance(rows, list) or len(rows) != len(lines):
+        rows = map(_parse_json, lines)
+    for row in rows:
+        if not isinstance(row, dict) or type(row.get("step")) is not int or abs(row["step"]) >= 1 << 62:
+            continue
+        if type(row.get("time", 0.0)) in (int, float):
+            yield row
+
+
+def _parse_json(text: bytes) -> object:
     try:
-        row = json.loads(line)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(row, dict) or type(row.get("step")) is not int or abs(row["step"]) >= 1 << 62:
+
+
+def _to_matrix(block: list[list]) -> np.ndarray | None:
+    """Lines as one array, if all of their values are numbers."""
+    if not NUMBERS.issuperset(map(type, block[0])):  # or texts would make it one of texts
         return None
-    return row if type(row.get("time", 0.0)) in (int, float) else None
+    try:
+        matrix = np.array(block)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return matrix if matrix.dtype == np.float64 else None
 
 
 def _to_floats(values: Sequence[float | None]) -> np.ndarray:

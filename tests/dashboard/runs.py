@@ -33,4 +33,5 @@ def write_status(logdir: Path, state: str, **roles: dict) -> None:
     """The status of the supervisor; a role is running unless something else is said."""
     usual = {"pid": 1, "state": "running", "restarts": 0, "heartbeat_age_s": 0.1, "waits": [], "exit": None}
     status = {"time": time.time(), "state": state, "roles": {name: {**usual, **role} for name, role in roles.items()}}
+    logdir.mkdir(parents=True, exist_ok=True)
     (logdir / "status.json").write_text(json.dumps(status))

@@ -80,7 +80,7 @@ def test_range_and_cursor_are_shared_by_charts(runs, dashboard, page):
     first, second = chart_of(page, "train/m0"), chart_of(page, "train/m1")
     for chart in (first, second):
         expect(chart).to_have_attribute("data-points", "100")
-        expect(chart.locator("canvas").first).to_be_visible()
+        expect(chart).to_have_attribute("data-drawn", "true")
     box = first.locator(".plot").bounding_box()
     page.mouse.move(box["x"] + 150, box["y"] + 80)
     for chart in (first, second):
@@ -146,6 +146,58 @@ def test_what_is_new_is_drawn_and_a_replaced_file_too(runs, dashboard, page):
     scores.unlink()
     append(scores, [(i, {"episode/score": 1.0, "episode/length": 7}) for i in range(5)])
     expect(chart).to_have_attribute("data-points", "5")
+
+
+def test_every_run_is_named_at_the_cursor(runs, dashboard, page):
+    page.goto(f"{dashboard}/?tab=runs&run=plain/seed_0&run=tuned")
+    chart = chart_of(page, "episode/score")
+    expect(chart).to_have_attribute("data-points", "80")
+    expect(chart).to_have_attribute("data-drawn", "true")
+    chart.locator(".plot").hover()
+    expect(chart.locator(".tip div")).to_have_count(2)
+    expect(chart.locator(".tip")).to_contain_text("plain/seed_0")
+    at = chart.locator(".readout i").inner_text()
+    append(runs / "tuned" / "scores.jsonl", [(500, {"episode/score": 5.0, "episode/length": 7})])
+    expect(chart).to_have_attribute("data-points", "81")
+    expect(chart.locator(".readout i")).to_have_text(at)  # the cursor stays while new points come
+    page.mouse.move(0, 0)
+    expect(chart.locator(".tip")).to_be_hidden()
+
+
+def test_runs_are_filtered_by_a_regular_expression(runs, dashboard, page):
+    page.goto(dashboard)
+    page.get_by_label("filter runs").fill("seed_[1-9]|tun")
+    expect(page.locator("#sidebar .run button")).to_have_text(["plain/seed_1", "tuned"])
+
+
+def test_the_fleet_by_its_link(runs, dashboard, page):
+    """Logs of all roles can be chosen, move on by themselves, and what is drawn fits into its box."""
+    busy = {"cpu": 0.34, "memory_mb": 1300.0, "figures": {"new_updates": 1}}
+    write_status(runs / "tuned", "running", agent=busy, replay=busy, logger=busy)
+    write_status(runs / "tuned" / "joined" / "envs", "running", env0=busy)
+    (runs / "tuned" / "joined" / "envs" / "owner-elsewhere").touch()
+    rates = {"logger/add/rate": 1234.5, "env/steps_per_s": 0.00969, "actor/steps_per_s": 8500.0}
+    append(runs / "tuned" / "metrics.jsonl", [(2000, rates)])
+    logs = runs / "tuned" / "logs"
+    logs.mkdir()
+    (logs / "replay.log").write_text("first\n")
+    page.goto(f"{dashboard}/?tab=fleet&run=tuned")
+    expect(page.locator("#roles tr[data-role='envs/env0']")).to_contain_text("on elsewhere")
+    expect(page.locator(".picture [data-role='envs/env0']")).to_have_class("node running")
+    expect(page.locator("#log-role option")).to_have_text(["agent", "replay", "logger", "envs/env0"])
+    page.locator("#log-role").select_option("replay")
+    expect(page.get_by_label("log", exact=True)).to_have_text("first")
+    with (logs / "replay.log").open("a") as file:
+        file.write("second\n")
+    write_status(runs / "tuned", "running", agent=busy, replay=busy, logger=busy)
+    expect(page.get_by_label("log", exact=True)).to_contain_text("second")
+    expect(page.locator(".picture .node[data-role=logger] text")).to_have_count(3)
+    inside = """() => [...document.querySelectorAll('.picture .node')].every((node) => {
+        const box = node.querySelector('rect').getBBox();
+        return [...node.querySelectorAll('text')].map((text) => text.getBBox()).every((text) =>
+            text.x + text.width <= box.x + box.width && text.y + text.height <= box.y + box.height);
+    })"""
+    assert page.evaluate(inside)
 
 
 def test_text_of_a_run_is_never_read_as_markup(tmp_path, dashboard, page):

@@ -97,3 +97,29 @@ def test_what_is_no_number_is_left_out(tmp_path):
     series = read_series(path)
     np.testing.assert_array_equal(series["a"].value, [5])
     np.testing.assert_array_equal(series["b"].value, [1, np.nan, np.nan])
+
+
+def test_torn_lines_that_are_json_only_together_are_left_out(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a": 1.5}\n{"step": 2, "a": 2.5, "b": [1\n2]}\n{"step": 3, "a": 3.5}\n')
+    np.testing.assert_array_equal(read_series(path)["a"].value, [1.5, 3.5])
+
+
+def test_large_steps_stay_exact_and_columns_may_change_their_type(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    big = 2**53 + 1
+    rows = [f'{{"step": {big}, "time": 1.5, "a": {value}}}\n' for value in ("1", "2.5", "true", "null", '"3"', "4")]
+    path.write_text("".join(rows))
+    a = read_series(path)["a"]
+    np.testing.assert_array_equal(a.value, [1, 2.5, 1, np.nan, 4])
+    assert set(a.step.tolist()) == {big}
+
+
+def test_the_names_of_a_long_file_are_known_at_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {i}, "time": 0.5, "a": {i}.5}}\n' for i in range(20_000)))
+    table = Table(path)
+    table.refresh(budget_s=0)
+    assert table.names() == ["a"] and table.rows < 3000 and not table.is_complete
+    table.refresh()
+    np.testing.assert_array_equal(table.points("a").value, np.arange(20_000) + 0.5)

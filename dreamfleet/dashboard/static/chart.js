@@ -7,6 +7,7 @@ import { color, dash, theme } from "./palette.js";
 import { watch } from "./series.js";
 import { range, setState, state, toggle } from "./state.js";
 
+const MAX_TIP = 12; // lines
 const FAINT = { light: 0.28, dark: 0.34 };
 const visible = new Set(); // charts on screen
 const observer = new IntersectionObserver(
@@ -22,12 +23,14 @@ export class Chart {
     this.canvas = h("div", { class: "canvas" });
     this.cursor = h("div", { class: "cursor", hidden: true });
     this.brush = h("div", { class: "brush", hidden: true });
+    this.tip = h("div", { class: "tip", hidden: true });
     this.plotArea = h(
       "div",
       { class: "plot", tabindex: "0", role: "img", "aria-label": `chart of ${title}`, onkeydown: (e) => this.onKey(e) },
       this.canvas,
       this.cursor,
       this.brush,
+      this.tip,
     );
     this.element = h(
       "figure",
@@ -71,6 +74,7 @@ export class Chart {
   clear() {
     this.document?.clear();
     this.document = this.plot = this.view = null;
+    delete this.element.dataset.drawn;
     this.canvas.replaceChildren();
   }
 
@@ -97,7 +101,7 @@ export class Chart {
     });
     if (this.bandSource && this.band) this.bandSource.data = this.band;
     this.fit(data);
-    this.readValues(null);
+    this.readValues(this.at ?? null); // a cursor stays while new points come
     this.element.classList.toggle("empty", data.every((series) => !series.x.length));
     this.element.dataset.points = data.reduce((sum, series) => sum + (series.total ?? 0), 0);
   }
@@ -136,7 +140,9 @@ export class Chart {
     this.document.add_root(plot);
     const documentNow = this.document;
     Bokeh.embed.add_document_standalone(documentNow, this.canvas).then((views) => {
-      if (this.document === documentNow) this.view = [...views][0];
+      if (this.document !== documentNow) return;
+      this.view = [...views][0];
+      this.element.dataset.drawn = "true";
     });
   }
 
@@ -215,6 +221,7 @@ export class Chart {
     });
     area.addEventListener("pointermove", (event) => {
       moveCursor(this.toX(event.clientX));
+      this.showTip(event);
       if (from === null || !this.view) return;
       const left = area.getBoundingClientRect().left;
       this.brush.hidden = Math.abs(event.clientX - from) < 4;
@@ -227,7 +234,10 @@ export class Chart {
       from = null;
       this.brush.hidden = true;
     });
-    area.addEventListener("pointerleave", () => moveCursor(null));
+    area.addEventListener("pointerleave", () => {
+      moveCursor(null);
+      this.tip.hidden = true;
+    });
     area.addEventListener("dblclick", () => setState({ start: "", end: "" }));
   }
 
@@ -259,16 +269,29 @@ export class Chart {
   }
 
   readValues(x) {
-    const isSmoothed = Number(state.smooth) > 1;
     const cells = this.watched.slice(0, 4).map(([series], i) => {
-      const [xs, ys] = isSmoothed && series.sx.length ? [series.sx, series.sy] : [series.x, series.y];
-      const at = x === null ? xs.length - 1 : nearest(xs, x);
-      if (at < 0) return null;
+      const value = valueAt(series, x ?? Infinity);
       const { run, isEval } = this.lines[i];
-      return h("b", { style: `color:${color(run)}` }, `${isEval ? "eval " : ""}${short(ys[at], 4)}`);
+      return value === null ? null : h("b", { style: `color:${color(run)}` }, `${isEval ? "eval " : ""}${short(value, 4)}`);
     });
     const place = x === null ? null : h("i", {}, `${short(x, 5)}`);
     this.readout.replaceChildren(...[place, ...cells].filter(Boolean));
+  }
+
+  // Which run has which value at the pointer, the greatest first; with one line the caption says it all.
+  showTip(event) {
+    const at = this.toX(event.clientX);
+    const rows = at === null ? [] : this.watched.map(([series], i) => ({ ...this.lines[i], value: valueAt(series, at) }))
+      .filter(({ value }) => value !== null).sort((a, b) => b.value - a.value);
+    this.tip.hidden = rows.length < 2;
+    if (this.tip.hidden) return;
+    const box = this.plotArea.getBoundingClientRect();
+    const [x, isRight] = [event.clientX - box.left, event.clientX - box.left > box.width / 2];
+    this.tip.style.cssText = isRight ? `right:${box.width - x + 12}px` : `left:${x + 12}px`;
+    const left = rows.length - MAX_TIP;
+    this.tip.replaceChildren(...rows.slice(0, MAX_TIP).map(({ run, isEval, value }) =>
+      h("div", {}, h("i", { style: `background:${color(run)}` }), h("span", {}, `${run}${isEval ? " (eval)" : ""}`), h("b", {}, short(value, 4)))),
+      left > 0 ? h("div", {}, `and ${left} more`) : "");
   }
 
   // Files
@@ -295,6 +318,12 @@ export class Chart {
     pen.drawImage(image, 0, 28 * scale);
     download(`${this.metric.replaceAll("/", "_")}.png`, canvas.toDataURL("image/png"));
   }
+}
+
+// What a line shows nearest to x.
+function valueAt(series, x) {
+  const [xs, ys] = Number(state.smooth) > 1 && series.sx.length ? [series.sx, series.sy] : [series.x, series.y];
+  return xs.length ? ys[x === Infinity ? xs.length - 1 : nearest(xs, x)] : null;
 }
 
 function nearest(xs, x) {

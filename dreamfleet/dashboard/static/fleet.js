@@ -8,26 +8,27 @@ import { state } from "./state.js";
 
 // The picture of docs/architecture.md, in units of its own.
 const BOXES = {
-  actor: [318, 58, 134, 58], learner: [318, 142, 134, 58], replay: [582, 78, 130, 102], logger: [318, 256, 134, 46],
+  actor: [318, 66, 134, 50], learner: [318, 150, 134, 50], replay: [582, 78, 130, 102], logger: [318, 242, 134, 60],
 };
 const EDGES = [
   ["env", "actor", "M166 87 H318", [238, 79]],
   ["actor", "replay", "M452 98 H582", [517, 90]],
   ["replay", "learner", "M582 162 H452", [517, 180]],
-  ["agent", "logger", "M385 214 V256", [412, 240]],
-  ["env", "logger", "M166 279 H318", [242, 272]],
-  ["replay", "logger", "M647 180 V279 H452", [560, 272]],
+  ["agent", "logger", "M385 214 V242", [385, 232]],
+  ["env", "logger", "M166 275 H318", [242, 268]],
+  ["replay", "logger", "M647 180 V275 H452", [550, 268]],
 ];
 const WARM = 0.15;
 
 export function open(page) {
+  const logs = makeLogs();
   const parts = { head: h("div", {}), picture: h("div", { class: "picture-scroll" }), limiter: h("div", {}), roles: h("div", { class: "scroll" }), faults: h("div", {}) };
   page.append(
     parts.head,
     h("div", { class: "fleet" }, h("div", { class: "card" }, parts.picture), h("div", { class: "card" }, parts.limiter)),
     h("h2", {}, "Roles"), parts.roles,
     h("h2", {}, "Recent faults"), parts.faults,
-    h("h2", {}, "Logs"), drawLogs(),
+    h("h2", {}, "Logs"), logs.element,
   );
   let restarts = -1;
   const update = () => {
@@ -37,6 +38,7 @@ export function open(page) {
     replace(parts.picture, drawPicture(fleet));
     replace(parts.limiter, drawLimiter(fleet.limiter));
     replace(parts.roles, drawRoles(fleet));
+    logs.update(fleet);
     const count = fleet.roles.reduce((sum, role) => sum + role.restarts, 0) + (run.state === "failed" ? 1 : 0);
     if (count !== restarts) drawFaults(parts.faults);
     restarts = count;
@@ -55,13 +57,15 @@ function drawHead(head, run, fleet) {
 
 function drawPicture(fleet) {
   const envs = fleet.roles.filter((role) => role.kind === "env");
-  const role = (name) => fleet.roles.find((other) => other.name === name);
-  const agent = role("agent") ?? { state: "elsewhere" };
-  const shown = { actor: agent, learner: agent, replay: role("replay") ?? { state: "elsewhere" }, logger: role("logger") ?? { state: "elsewhere" } };
+  const role = (kind) => fleet.roles.find((other) => other.kind === kind) ?? { state: "elsewhere" };
+  const agent = role("agent");
+  const part = { state: agent.state }; // what they cost is that of their process
+  const shown = { actor: part, learner: part, replay: role("replay"), logger: role("logger") };
   const edges = new Map(fleet.edges.map((edge) => [[edge.for, edge.who].sort().join(), edge]));
   return h("svg", { class: "picture", viewBox: "0 0 728 310", role: "img", "aria-label": "roles and who waits for whom" },
     h("g", { class: "outer" }, h("rect", { x: 304, y: 30, width: 162, height: 184, rx: 8 }), h("rect", { x: 14, y: 6, width: 152, height: 296, rx: 8 })),
-    h("text", { x: 318, y: 48, class: "small" }, `agent process · ${agent.state}`),
+    h("text", { x: 312, y: 45, class: "small" }, `agent process · ${agent.state}`),
+    h("text", { x: 312, y: 59, class: "small" }, cost(agent)),
     EDGES.map(([a, b, path, at]) => drawEdge(edges.get([a, b].sort().join()), path, at)),
     Object.entries(BOXES).map(([name, box]) => drawNode(name, box, shown[name], fleet.parts[name])),
     drawEnvs(envs, fleet.parts.env));
@@ -74,15 +78,17 @@ function drawEdge(edge, path, [x, y]) {
 }
 
 const isKnown = (value) => value !== null && value !== undefined;
+const cost = (role) => (isKnown(role.cpu) && isKnown(role.memory_mb) ? `${percent(role.cpu)} CPU · ${bytes(role.memory_mb)}` : "");
 
 function drawNode(name, [x, y, width, height], role, part) {
-  const facts = [part?.rate !== null && part?.rate !== undefined && `${short(part.rate)} ${part.unit}`,
-    isKnown(role.cpu) && `${percent(role.cpu)} CPU · ${bytes(role.memory_mb)}`].filter(Boolean);
+  const facts = [isKnown(part?.rate) && `${short(part.rate)} ${part.unit}`, cost(role)].filter(Boolean);
   return h("g", { class: `node ${role.state}`, "data-role": name },
     h("rect", { x, y, width, height, rx: 6 }),
     h("text", { x: x + 10, y: y + 20, "font-weight": 600 }, name),
     facts.map((fact, i) => h("text", { x: x + 10, y: y + 36 + 15 * i, class: "small" }, fact)));
 }
+
+const where = (role) => (role.machine ? ` on ${role.machine}` : "");
 
 // One small box for each worker, many of them smaller ones.
 function drawEnvs(envs, part) {
@@ -91,12 +97,12 @@ function drawEnvs(envs, part) {
   const height = Math.min(34, 240 / Math.max(1, Math.ceil(envs.length / columns)));
   return h("g", {},
     h("text", { x: 22, y: 24, "font-weight": 600 }, `${envs.length} env ${envs.length === 1 ? "worker" : "workers"}`),
-    h("text", { x: 22, y: 40, class: "small" }, part?.rate ? `${short(part.rate)} ${part.unit}` : ""),
+    h("text", { x: 22, y: 40, class: "small" }, part?.rate ? `${short(part.rate, 2)} ${part.unit}` : ""),
     envs.map((env, i) => {
       const [x, y] = [22 + width * (i % columns), 50 + height * Math.floor(i / columns)];
       return h("g", { class: `node ${env.state}`, "data-role": env.name },
-        h("rect", { x, y, width: width - 3, height: height - 3, rx: 3 }, h("title", {}, `${env.name}: ${env.state}`)),
-        columns === 2 && h("text", { x: x + 7, y: y + height / 2 + 3, class: "small" }, env.name));
+        h("rect", { x, y, width: width - 3, height: height - 3, rx: 3 }, h("title", {}, `${env.name}${where(env)}: ${env.state}`)),
+        columns === 2 && h("text", { x: x + 7, y: y + height / 2 + 3, class: "small" }, env.name.split("/").at(-1)));
     }));
 }
 
@@ -120,7 +126,7 @@ function drawRoles(fleet) {
   return h("table", { id: "roles" },
     h("thead", {}, h("tr", {}, ["role", "state", "restarts", "heartbeat", "CPU", "memory", "waits for", "last exit"].map((title, i) => h("th", { class: i > 1 && i < 6 ? "number" : null }, title)))),
     h("tbody", {}, fleet.roles.map((role) => h("tr", { "data-role": role.name },
-      h("td", {}, role.name), h("td", {}, h("span", { class: `state ${role.state}` }, role.state)), number(role.restarts),
+      h("td", {}, role.name, h("span", { class: "muted" }, where(role))), h("td", {}, h("span", { class: `state ${role.state}` }, role.state)), number(role.restarts),
       number(role.heartbeat_age_s === null ? "–" : `${Math.round(role.heartbeat_age_s)} s`),
       number(isKnown(role.cpu) ? percent(role.cpu) : "–"),
       number(isKnown(role.memory_mb) ? bytes(role.memory_mb) : "–"),
@@ -135,20 +141,35 @@ async function drawFaults(place) {
     : [h("p", { class: "muted" }, "None.")]));
 }
 
-function drawLogs() {
-  const roles = fleets.get(state.run[0])?.roles.map((role) => role.name) ?? ["agent"];
+// The end of one role's log. It moves on with the run unless somebody has scrolled up to read.
+function makeLogs() {
   const text = h("pre", { class: "log", tabindex: "0", "aria-label": "log" });
-  const choice = h("select", { "aria-label": "role", id: "log-role" }, roles.map((name) => h("option", { value: name }, name)));
+  const choice = h("select", { "aria-label": "role", id: "log-role" });
   const search = h("input", { type: "search", placeholder: "Search in the log", "aria-label": "search log", id: "log-search" });
-  choice.value = roles.includes("agent") ? "agent" : roles[0];
+  let asked = 0;
   const load = async () => {
     if (!choice.value) return;  // no role is known yet
+    const [number, isAtEnd] = [++asked, text.scrollHeight - text.scrollTop - text.clientHeight < 20];
     const { roles: logs, lines } = await ask("log", { run: state.run[0], role: choice.value, search: search.value });
-    text.textContent = lines.join("\n") || (logs.includes(choice.value) ? "Nothing found." : "There is no log of this role.");
-    text.scrollTop = text.scrollHeight;
+    if (number !== asked) return;  // another role or search was asked for meanwhile
+    const content = lines.join("\n") || (logs.includes(choice.value) ? "Nothing found." : "There is no log of this role.");
+    if (content === text.textContent) return;
+    text.textContent = content;
+    if (isAtEnd) text.scrollTop = text.scrollHeight;
   };
-  choice.onchange = load;
-  search.oninput = load;
-  load();
-  return h("div", { class: "card" }, h("div", { class: "row" }, choice, search, h("button", { class: "plain", onclick: load }, "refresh")), text);
+  const reload = () => load().catch(() => {}); // the stream tells when the server or the run is back
+  choice.onchange = reload;
+  search.oninput = reload;
+  let names = [];
+  const update = ({ roles }) => {
+    const now = roles.map((role) => role.name);
+    if (now.join() !== names.join()) {
+      const chosen = now.includes(choice.value) ? choice.value : now.includes("agent") ? "agent" : now[0];
+      choice.replaceChildren(...now.map((name) => h("option", { value: name }, name)));
+      choice.value = chosen;
+      names = now;
+    }
+    if (text.checkVisibility() && !document.getSelection().containsNode(text, true)) reload();
+  };
+  return { element: h("div", { class: "card" }, h("div", { class: "row" }, choice, search), text), update };
 }

@@ -53,3 +53,13 @@ export function ago(time) {
 export function bytes(mb) {
   return mb >= 1024 ? `${short(mb / 1024, 2)} GB` : `${Math.round(mb)} MB`;
 }
+
+// Tells names that are searched for: by a regular expression if the text is one, else by a part of the name.
+export function matcher(text) {
+  try {
+    const pattern = new RegExp(text, "i");
+    return (name) => pattern.test(name);
+  } catch {
+    return (name) => name.toLowerCase().includes(text.toLowerCase());
+  }
+}

@@ -2,6 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
+import { matcher } from "./format.js";
 import { namesOf, onNames } from "./series.js";
 import { setState, state } from "./state.js";
 
@@ -64,14 +65,4 @@ function group(names) {
   }
   const rank = (prefix) => (ORDER.includes(prefix) ? ORDER.indexOf(prefix) : ORDER.length);
   return [...groups].sort(([a], [b]) => rank(a) - rank(b) || a.localeCompare(b)).map(([prefix, all]) => [prefix, all.sort()]);
-}
-
-// A regular expression if it is one, else a part of the name.
-function matcher(text) {
-  try {
-    const pattern = new RegExp(text, "i");
-    return (name) => pattern.test(name);
-  } catch {
-    return (name) => name.toLowerCase().includes(text.toLowerCase());
-  }
 }

@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { runs } from "./feed.js";
-import { goal } from "./format.js";
+import { goal, matcher } from "./format.js";
 import { color } from "./palette.js";
 import { setState, state } from "./state.js";
 
@@ -12,8 +12,8 @@ const list = h("div", {});
 
 export function drawSidebar() {
   if (!sidebar.contains(list)) sidebar.replaceChildren(search, list);
-  const text = search.value.toLowerCase();
-  const shown = [...runs.values()].filter((run) => `${run.name} ${run.task}`.toLowerCase().includes(text));
+  const isFound = matcher(search.value);
+  const shown = [...runs.values()].filter((run) => isFound(run.name) || isFound(run.task));
   replace(list, shown.map(drawRun));
   for (const box of list.querySelectorAll("input")) box.checked = state.run.includes(box.dataset.run);
 }
