@@ -93,7 +93,7 @@ def find_faults(run: "Run") -> list[dict[str, Any]]:
         restarts, others = _faults_in(name, read_tail(run, name))
         # A run that is resumed starts its roles again too: the supervisor knows which of the starts were none of that.
         count = roles[name]["restarts"] if name in roles else len(restarts)
-        faults += others + restarts[len(restarts) - min(count, len(restarts)) :]
+        faults += restarts[len(restarts) - min(count, len(restarts)) :] + others
     return sorted(faults, key=lambda fault: fault["time"], reverse=True)[:MAX_FAULTS]
 
 
