@@ -1,0 +1,39 @@
+"""The section `ray`: what the roles of a run take of a Ray cluster (`run.launcher ray`)."""
+
+from dataclasses import dataclass
+
+from dreamfleet.options.fields import option
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """The cluster, and what is placed where."""
+
+    address: str = option(
+        "",
+        "Ray cluster to join, as auto or host:port; empty takes RAY_ADDRESS, else starts a cluster on this machine",
+        can_change=True,
+    )
+    agent_cpus: float = option(1.0, "CPUs of agent, replay and logger, on one node", at_least=0, can_change=True)
+    agent_gpus: float = option(0.0, "GPUs of the agent", at_least=0, can_change=True)
+    agent_labels: tuple[str, ...] = option((), "labels of the agent's node, as KEY=VALUE", can_change=True)
+    worker_cpus: float = option(1.0, "CPUs of each environment worker", at_least=0, can_change=True)
+    worker_gpus: float = option(0.0, "GPUs of each environment worker, such as 0.1", at_least=0, can_change=True)
+    worker_labels: tuple[str, ...] = option((), "labels of nodes for environments, as KEY=VALUE", can_change=True)
+    shared_logdir: bool = option(
+        False,
+        "logdir is the same directory on all nodes: the agent may run on any of them, and goes on elsewhere when its "
+        "node is lost; else it runs on the node of the command",
+        can_change=True,
+    )
+    wait: float = option(
+        0.0, "seconds to wait for nodes that the run needs, in a cluster that grows", at_least=0, can_change=True
+    )
+    working_dir: str = option(
+        "", "directory to copy to all nodes, with modules of yours; empty if nodes see the same files", can_change=True
+    )
+    environ: tuple[str, ...] = option(
+        ("DREAMFLEET_*", "JAX_*", "XLA_*", "LIBTPU_*", "TF_*", "MUJOCO_*", "PYOPENGL_*", "PYTHONPATH"),
+        "environment variables of the command that roles get, as names or patterns",
+        can_change=True,
+    )
