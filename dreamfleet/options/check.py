@@ -113,8 +113,8 @@ def _check_ray(options: Options) -> None:
         remedy = "run this command on a node of the cluster, or with `ray job submit`"
         raise ConfigError("ray.address", ray.address, "is that of a Ray client, outside of the cluster", remedy)
     for key, labels in (("ray.agent_labels", ray.agent_labels), ("ray.worker_labels", ray.worker_labels)):
-        for label in (label for label in labels if not re.fullmatch(r"[^=]+=[^=]+", label)):
-            raise ConfigError(key, label, "is not of the form KEY=VALUE", "write both, such as zone=a")
+        if not re.fullmatch(r"([^=,]+=[^=,]+(,[^=,]+=[^=,]+)*)?", labels):
+            raise ConfigError(key, labels, "is not of the form KEY=VALUE,KEY=VALUE", "write it like zone=a,disk=ssd")
     if ray.working_dir and not Path(ray.working_dir).expanduser().is_dir():
         raise ConfigError("ray.working_dir", ray.working_dir, "is not a directory", "name one, or leave it empty")
     remedy = f"run {install_command('ray')}, or set it to local"

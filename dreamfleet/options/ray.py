@@ -16,10 +16,10 @@ class RayOptions:
     )
     agent_cpus: float = option(1.0, "CPUs of agent, replay and logger, on one node", at_least=0, can_change=True)
     agent_gpus: float = option(0.0, "GPUs of the agent", at_least=0, can_change=True)
-    agent_labels: tuple[str, ...] = option((), "labels of the agent's node, as KEY=VALUE", can_change=True)
+    agent_labels: str = option("", "labels of the agent's node, as KEY=VALUE,KEY=VALUE", can_change=True)
     worker_cpus: float = option(1.0, "CPUs of each environment worker", at_least=0, can_change=True)
     worker_gpus: float = option(0.0, "GPUs of each environment worker, such as 0.1", at_least=0, can_change=True)
-    worker_labels: tuple[str, ...] = option((), "labels of nodes for environments, as KEY=VALUE", can_change=True)
+    worker_labels: str = option("", "labels of nodes for environments, as KEY=VALUE,KEY=VALUE", can_change=True)
     shared_logdir: bool = option(
         False,
         "logdir is the same directory on all nodes: the agent may run on any of them, and goes on elsewhere when its "
@@ -37,3 +37,9 @@ class RayOptions:
         "environment variables of the command that roles get, as names or patterns",
         can_change=True,
     )
+
+
+def parse_labels(text: str) -> dict[str, str]:
+    """Labels by key."""
+    pairs = (label.partition("=") for label in text.split(",") if label)
+    return {key: value for key, _, value in pairs}
