@@ -32,9 +32,20 @@ class RoleHandle(Protocol):
     Nothing here ever blocks the supervisor, except `wait_exit`, which has a deadline.
     """
 
-    pid: int | None  # None until it is known
-    host: str  # where that is, if not on this machine
-    lost_at: float | None  # when it was last heard of, on the monotonic clock, where that is known
+    @property
+    def pid(self) -> int | None:
+        """That of its process, once it is known."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Where that is, if not on this machine."""
+        ...
+
+    @property
+    def lost_at(self) -> float | None:
+        """When its lifeline ended, on the monotonic clock."""
+        ...
 
     def watch(self, selector: selectors.BaseSelector, data: object) -> None:
         """Registers what becomes readable when there is something to `receive` or the role has ended."""
