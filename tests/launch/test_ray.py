@@ -158,6 +158,7 @@ def test_a_run_ends_by_itself_with_modules_and_variables_of_its_user(cluster, tm
     (tmp_path / "mine.py").write_text(OWN_MODULE)
     monkeypatch.setenv("DREAMFLEET_MINE", "set")
     with running(cluster, tmp_path, task="mine:make", run__steps=600) as fleet:
+        fleet.control.pace_s = 1.0  # until everything was looked at
         wait_running(fleet)
         parents = {raylet(node): 0 for node in cluster.nodes}
         for index in range(4):
@@ -165,6 +166,7 @@ def test_a_run_ends_by_itself_with_modules_and_variables_of_its_user(cluster, tm
             parents[next(pid for pid in above if pid in parents)] += 1
         assert sorted(parents.values()) == [2, 2], "the environments are spread"
         check_secrecy(fleet)
+        fleet.control.pace_s = 0.0
         assert fleet.wait_end() == 0, fleet.output()
         checkpoint = Checkpoints(fleet.logdir).latest()
         assert checkpoint and checkpoint.step >= 600
@@ -230,7 +232,8 @@ def test_a_run_with_a_shared_logdir_goes_on_without_the_node_of_its_agent(cluste
         cluster.kill_node(agent)
         wait_back(fleet, "agent", agent)
         fleet.wait_training()
-        assert "agent failed: its node was lost" in fleet.stop()
+        output = fleet.stop()
+        assert "its node was lost" in output and "resuming on another node" in output
         check_ended(fleet, cluster)
 
 
@@ -258,11 +261,14 @@ def test_a_cluster_that_is_not_there_is_refused(tmp_path):
 
 def test_without_a_cluster_one_is_started_and_ended(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # names of sockets have to be short
     with ChaosFleet(tmp_path, options={**RUN, "run.steps": 400}) as fleet:
+        fleet.control.pace_s = 1.0
         wait_running(fleet)
         helpers = psutil.Process(fleet.pid("agent")).parents()
         assert any("raylet" in process.name() for process in helpers)
         assert read_invitation(str(fleet.logdir)).addresses["actor"].startswith("ipc:"), "all is on one machine"
+        fleet.control.pace_s = 0.0
         assert fleet.wait_end() == 0, fleet.output()
         eventually(lambda: not fleet.processes(), "the end of the cluster")
 

@@ -83,10 +83,13 @@ def joined_cluster(options: RoleOptions, cpus: float) -> Iterator[bool]:
         how |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "_node_ip_address": "127.0.0.1"}
         how |= {"include_dashboard": False}
     try:
+        if ":" in given and (obstacle := rpc.find_obstacle(given)):  # Ray would try on for minutes
+            raise ConnectionError(obstacle)
         ray.init(given or "local", **how)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         remedy = "start Ray on this machine (`ray start --head`, or `ray start --address HOST:PORT` to join others)"
-        raise ConfigError("ray.address", given, f"cannot be joined ({_shorten(error)})", remedy) from error
+        reason = f"cannot be {'joined' if given else 'started'} ({_shorten(error)})"
+        raise ConfigError("ray.address", given, reason, remedy) from error
     try:
         yield not given
     finally:
