@@ -1,6 +1,7 @@
 """Fleets on a Ray cluster of several nodes, all on this machine: what dies comes back, and nothing is lost or left."""
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.filterwarnings("ignore")]  # 
 
 # A node counts as lost after three seconds; Ray's default is half a minute.
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+NODE = {"num_cpus": 2, "labels": {"kind": "worker"}}
 RUN = {
     "agent": "dreamfleet.agent.random:RandomAgent",
     "run.launcher": "ray",
@@ -48,7 +50,7 @@ class Cluster:
         from ray.cluster_utils import Cluster
 
         first = {"num_cpus": 1, "_system_config": HEALTH, "include_dashboard": False}
-        self._cluster = Cluster(initialize_head=True, head_node_args=first)
+        self._cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=first))
         self.address = self._cluster.address
         self.nodes = []
         self._ray = ray
@@ -59,7 +61,7 @@ class Cluster:
         while len(self.nodes) < count:
             with pytest.MonkeyPatch.context() as patch:
                 patch.delenv("DREAMFLEET_TEST")  # marks what has to end with a test
-                self.nodes.append(self._cluster.add_node(num_cpus=2, labels={"kind": "worker"}))
+                self.nodes.append(patiently(lambda: self._cluster.add_node(**NODE)))
 
     def kill_node(self, pid: int) -> None:
         """Kills the raylet above a process, and with it what it has started."""
@@ -84,6 +86,14 @@ class Cluster:
     def close(self) -> None:
         self._ray.shutdown()
         self._cluster.shutdown()
+
+
+def patiently(start):
+    """Starts a node of Ray, which on a busy machine takes longer than the 30 s that Ray waits for it."""
+    for _ in range(5):
+        with contextlib.suppress(Exception):
+            return start()
+    return start()
 
 
 def raylet(node) -> int:
@@ -262,8 +272,16 @@ def test_a_cluster_that_is_not_there_is_refused(tmp_path):
 def test_without_a_cluster_one_is_started_and_ended(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # names of sockets have to be short
-    with ChaosFleet(tmp_path, options={**RUN, "run.steps": 400}) as fleet:
+    numbers = itertools.count()
+
+    def start() -> ChaosFleet:
+        fleet = ChaosFleet(tmp_path / str(next(numbers)), options={**RUN, "run.steps": 400})
+        fleet.start()
         fleet.control.pace_s = 1.0
+        fleet.eventually(lambda: fleet.status()["roles"].get("agent", {}).get("pid"), "an agent")
+        return fleet
+
+    with contextlib.closing(patiently(start)) as fleet:
         wait_running(fleet)
         helpers = psutil.Process(fleet.pid("agent")).parents()
         assert any("raylet" in process.name() for process in helpers)

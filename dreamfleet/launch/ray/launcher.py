@@ -86,7 +86,8 @@ def joined_cluster(options: RoleOptions, cpus: float) -> Iterator[bool]:
         if ":" in given and (obstacle := rpc.find_obstacle(given)):  # Ray would try on for minutes
             raise ConnectionError(obstacle)
         ray.init(given or "local", **how)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray has no class of its own for this
+        ray.shutdown()
         remedy = "start Ray on this machine (`ray start --head`, or `ray start --address HOST:PORT` to join others)"
         reason = f"cannot be {'joined' if given else 'started'} ({_shorten(error)})"
         raise ConfigError("ray.address", given, reason, remedy) from error
