@@ -1,9 +1,12 @@
 """What the Ray launcher costs beside the local one (the baseline): steps per second, and the time to start."""
 
 import itertools
+import logging
 import os
 import statistics
 from collections.abc import Callable
+
+import ray
 
 from benchmarks.report import Case, finish, parse_args
 from benchmarks.transport import TURNS, measure_pipeline, measure_start
@@ -34,16 +37,14 @@ def measure_rates(seconds: float, turns: int) -> list[Case]:
 
 
 def measure_starts(turns: int) -> list[Case]:
-    """Seconds to the first step of 16 environments, with a cluster that is started for it and with one that is there."""
+    """Seconds to the first step of 16 environments, with a cluster that is started for it and with an existing one."""
 
     def measure(launcher: str) -> float:
         return measure_start("auto", launcher)["first step s"]
 
     own = in_turns(measure, turns)
-    import ray  # not before, or the fleets would wait for memory that its helpers take
-
-    address = ray.init("local", num_cpus=CLUSTER_CPUS, include_dashboard=False, logging_level="ERROR").address_info
-    os.environ["RAY_ADDRESS"] = address["gcs_address"]
+    ray.init("local", num_cpus=CLUSTER_CPUS, include_dashboard=False, logging_level=logging.ERROR)
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
     joined = in_turns(measure, turns)
     del os.environ["RAY_ADDRESS"]
     ray.shutdown()

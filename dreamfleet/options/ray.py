@@ -21,10 +21,7 @@ class RayOptions:
     worker_gpus: float = option(0.0, "GPUs of each environment worker, such as 0.1", at_least=0, can_change=True)
     worker_labels: str = option("", "labels of nodes for environments, as KEY=VALUE,KEY=VALUE", can_change=True)
     shared_logdir: bool = option(
-        False,
-        "logdir is the same directory on all nodes: the agent may run on any of them, and goes on elsewhere when its "
-        "node is lost; else it runs on the node of the command",
-        can_change=True,
+        False, "all nodes see logdir: the agent may run on any, and resumes elsewhere if its node is lost", can_change=True
     )
     wait: float = option(
         0.0, "seconds to wait for nodes that the run needs, in a cluster that grows", at_least=0, can_change=True
@@ -33,7 +30,7 @@ class RayOptions:
         "", "directory to copy to all nodes, with modules of yours; empty if nodes see the same files", can_change=True
     )
     environ: tuple[str, ...] = option(
-        ("DREAMFLEET_*", "JAX_*", "XLA_*", "LIBTPU_*", "TF_*", "MUJOCO_*", "PYOPENGL_*", "PYTHONPATH"),
+        ("DREAMFLEET_*", "JAX_*", "XLA_*", "MUJOCO_*", "PYTHONPATH"),
         "environment variables of the command that roles get, as names or patterns",
         can_change=True,
     )
