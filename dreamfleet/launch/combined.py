@@ -25,6 +25,7 @@ from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.migration.logdirs import refuse_reference
 from dreamfleet.options import SERVERS, Args, Options, RoleOptions, key_file, read_args
+from dreamfleet.options.check import check_ray
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.hello import own_id, own_run_id
@@ -92,6 +93,7 @@ def run_parallel(make: Factories, options: RoleOptions, all_options: Options | N
             return run_fleet(specs, options, directory, lambda: describe_loss(directory), start_role=start_role)
 
     if options.launcher == "ray":
+        check_ray(options, options.ray)
         from dreamfleet.launch.ray.launcher import run_on_ray  # needs the extra
 
         return run_on_ray(run, options)

@@ -15,8 +15,10 @@ from dreamfleet.base.extras import check_installed, install_command
 from dreamfleet.base.logdir import KEY_VARIABLE
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.addresses import check_addresses
+from dreamfleet.options.ray import RayOptions
 from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.options.root import Options
+from dreamfleet.options.run import RunOptions
 
 NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 GYM_ID = r"gym_[\w.]+:[\w./-]+"  # with the module that registers it
@@ -31,7 +33,7 @@ def check_options(options: Options, listens: Iterable[str] | None = None) -> Non
     _check_names(options)
     _check_roles(options)
     if options.run.launcher == "ray":
-        _check_ray(options)
+        check_ray(options.run, options.ray)
     _check_mix(options)
     _check_checkpoint(options)
     check_addresses(options.run, _listening(options) if listens is None else listens)
@@ -97,9 +99,8 @@ def _check_roles(options: Options) -> None:
             raise ConfigError(f"run.{role}_addr", addr, reason, f"name the host:port where that {role} listens")
 
 
-def _check_ray(options: Options) -> None:
-    """Roles on other machines: processes that are reached over TCP, with a key that is sent to them."""
-    run, ray = options.run, options.ray
+def check_ray(run: RunOptions, ray: RayOptions) -> None:
+    """Raises ConfigError for what cannot work with `run.launcher ray`: roles are processes, perhaps elsewhere."""
     if run.mode == "serial":
         reason = "cannot work with run.mode='serial', where every role is in one process"
         raise ConfigError("run.launcher", run.launcher, reason, "set it to local, or run.mode to parallel")

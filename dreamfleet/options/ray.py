@@ -21,7 +21,7 @@ class RayOptions:
     worker_gpus: float = option(0.0, "GPUs of each environment worker, such as 0.1", at_least=0, can_change=True)
     worker_labels: str = option("", "labels of nodes for environments, as KEY=VALUE,KEY=VALUE", can_change=True)
     shared_logdir: bool = option(
-        False, "all nodes see logdir: the agent may run on any, and resumes elsewhere if its node is lost", can_change=True
+        False, "all nodes see logdir: the agent may run on any, and resumes elsewhere if it is lost", can_change=True
     )
     wait: float = option(
         0.0, "seconds to wait for nodes that the run needs, in a cluster that grows", at_least=0, can_change=True

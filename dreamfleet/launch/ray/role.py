@@ -9,6 +9,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ray.exceptions import ActorUnavailableError
 
 from dreamfleet.base import waits
 
+RETRY_S = 1.0  # between questions to a relay that cannot be reached
 KILL_S = 10.0  # for a relay to tell that the role has ended, before it is taken for lost
 
 
@@ -34,6 +36,7 @@ class RayRole:
         self._started_at = time.monotonic()
         self._lost_by: float | None = None  # after a kill
         self._is_asked = False
+        self._ask_at = 0.0
         self._ask()
 
     def watch(self, selector: selectors.BaseSelector, data: object) -> None:
@@ -50,7 +53,7 @@ class RayRole:
             self._read(self._answers.get())
         if self._exit_code is None and self._lost_by is not None and time.monotonic() > self._lost_by:
             self._exit_code = -signal.SIGKILL
-        if self._exit_code is None and not self._is_asked:
+        if self._exit_code is None and not self._is_asked and time.monotonic() >= self._ask_at:
             self._ask()
         return self._exit_code
 
@@ -86,13 +89,19 @@ class RayRole:
             then(future)
             self._wake()
 
-        getattr(self._actor, method).remote().future().add_done_callback(answer)
+        try:
+            future = getattr(self._actor, method).remote().future()
+        except Exception as error:  # Ray itself is gone
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(answer)
 
     def _read(self, answer: Any) -> None:
         self._is_asked = False
         try:
             messages, self._exit_code = answer.result()
-        except ActorUnavailableError:  # asked again at the next tick, until it answers or is known to have died
+        except ActorUnavailableError:  # asked again, until it answers or is known to have died
+            self._ask_at = time.monotonic() + RETRY_S
             return
         except Exception as error:
             self._messages.append(self._explain(error))
