@@ -34,7 +34,6 @@ from dreamfleet.launch.topology import RoleSpec
 from dreamfleet.options import SERVERS, RoleOptions, key_file
 from dreamfleet.options.ray import parse_labels
 
-START_ATTEMPTS = 3  # at a cluster of one's own, to which Ray gives no more than 30 s on a busy machine
 POLL_S = 1.0
 FREE_S = 30.0  # for a bundle that fits to become free
 THREADS = 4  # of a relay: one waits for messages, the others carry out requests
@@ -84,7 +83,9 @@ def joined_cluster(options: RoleOptions, cpus: float) -> Iterator[bool]:
         how |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "_node_ip_address": "127.0.0.1"}
         how |= {"include_dashboard": False}
     try:
-        _init(given, how)
+        if ":" in given and (obstacle := rpc.find_obstacle(given)):  # Ray would try on for minutes
+            raise ConnectionError(obstacle)
+        ray.init(given or "local", **how)
     except Exception as error:  # Ray has no class of its own for this
         remedy = "start Ray on this machine (`ray start --head`, or `ray start --address HOST:PORT` to join others)"
         reason = f"cannot be {'joined' if given else 'started'} ({_shorten(error)})"
@@ -93,19 +94,6 @@ def joined_cluster(options: RoleOptions, cpus: float) -> Iterator[bool]:
         yield not given
     finally:
         ray.shutdown()
-
-
-def _init(given: str, how: dict[str, Any]) -> None:
-    if ":" in given and (obstacle := rpc.find_obstacle(given)):  # Ray would try on for minutes
-        raise ConnectionError(obstacle)
-    for attempt in reversed(range(1 if given else START_ATTEMPTS)):
-        try:
-            ray.init(given or "local", **how)
-            return
-        except Exception:
-            ray.shutdown()
-            if not attempt:
-                raise
 
 
 @contextlib.contextmanager
