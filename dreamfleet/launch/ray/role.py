@@ -75,8 +75,9 @@ class RayRole:
         self._call("kill")
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # it is gone, or Ray is
-            ray.kill(self._actor)
+        if ray.is_initialized():  # else this would start a cluster
+            with contextlib.suppress(Exception):  # it is gone, or Ray is
+                ray.kill(self._actor)
 
     def _ask(self) -> None:
         self._is_asked = True
