@@ -102,7 +102,7 @@ def test_a_relay_that_has_died_is_replaced_and_ends_what_it_left(fleet, actors, 
 def test_a_role_that_fails_says_why(fleet, actors):
     never = RestartPolicy(restart=False)
     spec = RoleSpec("main", targets.fail, ("broken",), is_main=True, policy=never)
-    with pytest.raises(RunFailed, match="(?s)broken.*traceback in main"):
+    with pytest.raises(RunFailed, match=r"(?s)broken.*traceback in main"):
         fleet.run(spec, start_role=actors.start)
 
 
