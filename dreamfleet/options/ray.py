@@ -30,7 +30,7 @@ class RayOptions:
         "", "directory to copy to all nodes, with modules of yours; empty if nodes see the same files", can_change=True
     )
     environ: tuple[str, ...] = option(
-        ("DREAMFLEET_*", "JAX_*", "XLA_*", "MUJOCO_*", "PYTHONPATH"),
+        ("DREAMFLEET_*", "JAX_*", "XLA_*", "MUJOCO_*"),
         "environment variables of the command that roles get, as names or patterns",
         can_change=True,
     )
