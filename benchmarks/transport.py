@@ -204,6 +204,7 @@ def measure_pipeline(
     envs = workers * envs_per_worker
     with running_fleet(transport, envs, envs_per_worker, "dummy_image", storage, launcher) as fleet:
         fleet.wait_step(20 * workers * envs_per_worker)
+        fleet.wait_ready(workers)
         threading.Event().wait(1.0)
         start, first = time.monotonic(), fleet.step()
         threading.Event().wait(seconds)
