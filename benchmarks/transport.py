@@ -21,6 +21,7 @@ import psutil
 from benchmarks.report import Case, finish, parse_args
 from dreamfleet import rpc
 
+PATIENCE_S = 600.0  # for a fleet to get going
 TURNS = 3  # of ours and the baseline, as the speed of a machine changes; the median counts
 KEY_VARIABLE = "DREAMFLEET_KEY_FILE"
 OBS = {"image": np.zeros((64, 64, 3), np.uint8), "reward": np.float32(0), "is_first": False, "is_last": False}
@@ -196,20 +197,24 @@ def child_processes(
             child.wait()
 
 
-def measure_pipeline(transport: str, workers: int, envs_per_worker: int, storage: str, seconds: float) -> float:
+def measure_pipeline(
+    transport: str, workers: int, envs_per_worker: int, storage: str, seconds: float, launcher: str = "local"
+) -> float:
     """Environment steps per second of a whole fleet with the random agent, images and train ratio 1."""
-    with running_fleet(transport, workers * envs_per_worker, envs_per_worker, "dummy_image", storage) as fleet:
+    envs = workers * envs_per_worker
+    with running_fleet(transport, envs, envs_per_worker, "dummy_image", storage, launcher) as fleet:
         fleet.wait_step(20 * workers * envs_per_worker)
+        fleet.wait_ready(workers)
         threading.Event().wait(1.0)
         start, first = time.monotonic(), fleet.step()
         threading.Event().wait(seconds)
         return (fleet.step() - first) / (time.monotonic() - start)
 
 
-def measure_start(transport: str) -> dict[str, float]:
+def measure_start(transport: str, launcher: str = "local") -> dict[str, float]:
     """Seconds until 16 environment processes are ready, and until the fleet has taken its first step."""
     start = time.monotonic()
-    with running_fleet(transport, 16, 1, "dummy_vector", "ram") as fleet:
+    with running_fleet(transport, 16, 1, "dummy_vector", "ram", launcher) as fleet:
         fleet.wait_step(1)
         first = time.monotonic() - start
         fleet.wait_ready(16)
@@ -242,9 +247,9 @@ class Fleet:
 
     def _wait(self, condition) -> None:
         pause = threading.Event()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            assert time.monotonic() < deadline, "the fleet did not get going within 120 s"
+            assert time.monotonic() < deadline, f"the fleet did not get going within {PATIENCE_S:g} s"
             pause.wait(0.02)
 
 
@@ -259,7 +264,9 @@ def read_inserts(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str, storage: str) -> Iterator[Fleet]:
+def running_fleet(
+    transport: str, envs: int, envs_per_worker: int, task: str, storage: str, launcher: str = "local"
+) -> Iterator[Fleet]:
     """A fleet with the random agent in the background, stopped and removed at the end."""
     logdir = Path(tempfile.mkdtemp(prefix="dreamfleet-bench-"))
     options = {
@@ -270,6 +277,7 @@ def running_fleet(transport: str, envs: int, envs_per_worker: int, task: str, st
         "replay.storage": storage,
         "run.envs": envs,
         "run.envs_per_worker": envs_per_worker,
+        "run.launcher": launcher,
         "run.transport": transport,
         "run.train_ratio": 1.0,
         "run.save_every": 0.0,

@@ -90,6 +90,7 @@ ACTOR_CONNECTION = Wait(
 )
 ACTOR_RECOVERY = Wait("actor: answers without errors", edge=("actor", "env"))
 RESTORE = Wait("learner: restoring the agent", "loading checkpoint")
+RAY_PLACE = Wait("ray: a place in the cluster", "{who} waiting for room in the Ray cluster")
 CHECKPOINT = Wait("checkpoint: writing", "saving checkpoint")
 CHECKPOINT_PART = Wait("checkpoint: part of the {part}", "saving checkpoint")
 LAST_METRICS = Wait("{tracker}: last metrics")

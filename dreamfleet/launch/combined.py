@@ -1,4 +1,4 @@
-"""A whole fleet on this machine: addresses, topology, and the supervisor that runs it."""
+"""A whole fleet: addresses, topology, and the supervisor that runs it, on this machine unless a launcher says where."""
 
 import contextlib
 import dataclasses
@@ -18,12 +18,14 @@ from dreamfleet.launch.invitation import FILE as JOIN_FILE
 from dreamfleet.launch.invitation import Invitation, describe_joining
 from dreamfleet.launch.lock import LogdirInUse, lock_logdir
 from dreamfleet.launch.outcome import Outcome
+from dreamfleet.launch.supervise.process import StartRole, start_here
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
 from dreamfleet.metrics.terminal import Terminal
 from dreamfleet.migration.logdirs import refuse_reference
 from dreamfleet.options import SERVERS, Args, Options, RoleOptions, key_file, read_args
+from dreamfleet.options.check import check_ray
 from dreamfleet.roles.agent import parallel_agent
 from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.hello import own_id, own_run_id
@@ -78,14 +80,24 @@ def run_parallel(make: Factories, options: RoleOptions, all_options: Options | N
 
     Where all options are known, the log directory gets a file with which others can join.
     """
-    with resolved_addresses(options) as options:
-        directory = Path(options.logdir)
-        if all_options:
-            Invitation.make(all_options, options).write(directory / JOIN_FILE)
-        for line in describe_joining(options, directory / JOIN_FILE if all_options else None):
-            print(line, flush=True)
-        options = dataclasses.replace(options, run_id=own_run_id(directory), owner=uuid.uuid4().hex)
-        return run_fleet(fleet_specs(make, options), options, directory, lambda: describe_loss(directory))
+
+    def run(options: RoleOptions, start_role: StartRole) -> Outcome:
+        with resolved_addresses(options) as options:
+            directory = Path(options.logdir)
+            if all_options:
+                Invitation.make(all_options, options).write(directory / JOIN_FILE)
+            for line in describe_joining(options, directory / JOIN_FILE if all_options else None):
+                print(line, flush=True)
+            options = dataclasses.replace(options, run_id=own_run_id(directory), owner=uuid.uuid4().hex)
+            specs = fleet_specs(make, options)
+            return run_fleet(specs, options, directory, lambda: describe_loss(directory), start_role=start_role)
+
+    if options.launcher == "ray":
+        check_ray(options, options.ray)
+        from dreamfleet.launch.ray.launcher import run_on_ray  # needs the extra
+
+        return run_on_ray(run, options)
+    return run(options, start_here)
 
 
 def parallel_envs(make_env_train: Callable, make_env_eval: Callable, args: Args) -> None:
@@ -138,6 +150,7 @@ def run_fleet(
     directory: Path,
     describe_loss: Callable[[], str] = lambda: "steps under way are lost",
     find_progress: FindProgress | None = None,
+    start_role: StartRole = start_here,
 ) -> Outcome:
     """Supervises the roles and shows how they do.
 
@@ -160,6 +173,7 @@ def run_fleet(
             directory,
             heartbeat_timeout_s=options.heartbeat_timeout,
             stop_grace_s=options.stop_grace,
+            start_role=start_role,
             on_log=digest.add,
             on_status=show,
             describe_loss=describe_loss,
@@ -247,7 +261,7 @@ def env_spec(
 ) -> RoleSpec:
     """One worker, which the fleet can go on without."""
     call = (_pickled(make_env), env_ids, options, is_eval)
-    return _spec(options, f"env{env_ids[0]}", target, *call, optional=True, environ=ONE_THREAD)
+    return _spec(options, f"env{env_ids[0]}", target, *call, optional=True, is_spread=True, environ=ONE_THREAD)
 
 
 def _spec(options: RoleOptions, name: str, target: Callable, *call: Any, **how: Any) -> RoleSpec:

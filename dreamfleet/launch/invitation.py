@@ -26,7 +26,7 @@ ANY = ("", "0.0.0.0", "::")
 MOST_BYTES = 1 << 20
 # What another machine decides for itself.
 LOCAL = ("logdir", "run.envs", "run.eval_envs", "run.key_file", "run.from_checkpoint", "replay.directory")
-LOCAL_PREFIXES = ("run.remote_", "jax.")
+LOCAL_PREFIXES = ("run.remote_", "run.launcher", "jax.", "ray.")
 
 
 @dataclasses.dataclass(frozen=True)

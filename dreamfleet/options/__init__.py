@@ -9,6 +9,7 @@ from dreamfleet.options.help import option_help
 from dreamfleet.options.jax import JaxOptions
 from dreamfleet.options.load import change_options, load_options
 from dreamfleet.options.logger import LoggerOptions
+from dreamfleet.options.ray import RayOptions
 from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.options.root import AgentOptions, Options, RoleOptions, agent_options, role_options
 from dreamfleet.options.run import SERVERS, RunOptions
@@ -29,6 +30,7 @@ __all__ = [
     "JaxOptions",
     "LoggerOptions",
     "Options",
+    "RayOptions",
     "ReplayOptions",
     "RoleOptions",
     "RunOptions",

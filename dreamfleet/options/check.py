@@ -11,10 +11,14 @@ from pathlib import Path
 
 from dreamfleet.base.addresses import is_ipc
 from dreamfleet.base.dimensions import BLOCK_ROWS
+from dreamfleet.base.extras import check_installed, install_command
+from dreamfleet.base.logdir import KEY_VARIABLE
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.addresses import check_addresses
+from dreamfleet.options.ray import RayOptions
 from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.options.root import Options
+from dreamfleet.options.run import RunOptions
 
 NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 GYM_ID = r"gym_[\w.]+:[\w./-]+"  # with the module that registers it
@@ -28,6 +32,8 @@ def check_options(options: Options, listens: Iterable[str] | None = None) -> Non
     _check_lengths(options)
     _check_names(options)
     _check_roles(options)
+    if options.run.launcher == "ray":
+        check_ray(options.run, options.ray)
     _check_mix(options)
     _check_checkpoint(options)
     check_addresses(options.run, _listening(options) if listens is None else listens)
@@ -91,6 +97,29 @@ def _check_roles(options: Options) -> None:
         if remote[role] and "{auto}" in addr:
             reason = f"must be a fixed host:port with run.remote_{role}=True"
             raise ConfigError(f"run.{role}_addr", addr, reason, f"name the host:port where that {role} listens")
+
+
+def check_ray(run: RunOptions, ray: RayOptions) -> None:
+    """Raises ConfigError for what cannot work with `run.launcher ray`: roles are processes, perhaps elsewhere."""
+    if run.mode == "serial":
+        reason = "cannot work with run.mode='serial', where every role is in one process"
+        raise ConfigError("run.launcher", run.launcher, reason, "set it to local, or run.mode to parallel")
+    if not run.agent_process:
+        reason = "runs the agent in a thread of this process, but run.launcher='ray' places it in the cluster"
+        raise ConfigError("run.agent_process", False, reason, "set it to True, or run.launcher to local")
+    if run.key_file:
+        reason = "is a file on this machine, but run.launcher='ray' hands the key to other machines"
+        raise ConfigError("run.key_file", run.key_file, reason, f"leave it empty, and set {KEY_VARIABLE} to the file")
+    if ray.address.startswith("ray://"):
+        remedy = "run this command on a node of the cluster, or with `ray job submit`"
+        raise ConfigError("ray.address", ray.address, "is that of a Ray client, outside of the cluster", remedy)
+    for key, labels in (("ray.agent_labels", ray.agent_labels), ("ray.worker_labels", ray.worker_labels)):
+        if not re.fullmatch(r"([^=,]+=[^=,]+(,[^=,]+=[^=,]+)*)?", labels):
+            raise ConfigError(key, labels, "is not of the form KEY=VALUE,KEY=VALUE", "write it like zone=a,disk=ssd")
+    if ray.working_dir and not Path(ray.working_dir).expanduser().is_dir():
+        raise ConfigError("ray.working_dir", ray.working_dir, "is not a directory", "name one, or leave it empty")
+    remedy = f"run {install_command('ray')}, or set it to local"
+    check_installed("run.launcher", run.launcher, ("ray",), remedy)
 
 
 def _check_offline(options: Options) -> None:

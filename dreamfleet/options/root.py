@@ -11,6 +11,7 @@ from dreamfleet.options.env import EnvOptions
 from dreamfleet.options.fields import option, section
 from dreamfleet.options.jax import JaxOptions
 from dreamfleet.options.logger import LoggerOptions
+from dreamfleet.options.ray import RayOptions
 from dreamfleet.options.replay import ReplayOptions
 from dreamfleet.options.run import RunOptions
 
@@ -43,6 +44,7 @@ class Options(MainOptions):
     """Every option of a run."""
 
     run: RunOptions = section(RunOptions)
+    ray: RayOptions = section(RayOptions)
     replay: ReplayOptions = section(ReplayOptions)
     env: EnvOptions = section(EnvOptions)
     logger: LoggerOptions = section(LoggerOptions)
@@ -59,6 +61,7 @@ class Options(MainOptions):
 class RoleOptions(MainOptions, RunOptions):
     """What a role is given: the section `run` and the options at the top, side by side as scripts pass `args`."""
 
+    ray: RayOptions = section(RayOptions)
     action_repeat: int = 1  # frames that the environment takes in one step
     run_id: str = ""  # of the run, where it is known
     owner: str = ""  # whoever started this process, where that is known

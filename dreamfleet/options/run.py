@@ -26,6 +26,9 @@ class RunOptions:
     mode: Literal["parallel", "serial"] = option(
         "parallel", "parallel (one process per role) or serial (one process, deterministic)"
     )
+    launcher: Literal["local", "ray"] = option(
+        "local", "where the processes run: local (this machine) or ray (a Ray cluster)", can_change=True
+    )
     steps: int = option(
         0, "total environment steps; 0 trains until stopped", at_least=0, can_change=True, short="steps"
     )

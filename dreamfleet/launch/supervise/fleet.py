@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dreamfleet.launch.supervise.incarnations import Incarnations
-from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
+from dreamfleet.launch.supervise.process import StartRole, make_launch
 from dreamfleet.launch.supervise.role_record import Cause, Incarnation, RoleRecord, Verdict
 from dreamfleet.launch.supervise.status import make_status, write_status
 
@@ -32,6 +32,7 @@ class Fleet:
         on_log: Callable[[str, str, str], None],
         on_status: Callable[[dict], None] | None,
         incarnations: Incarnations,
+        start_role: StartRole,
     ):
         self.roles = roles
         self.state = "starting"
@@ -44,6 +45,7 @@ class Fleet:
         self._on_status = on_status
         self._can_write_status = True
         self._incarnations = incarnations
+        self._start_role = start_role
         self._run_id = uuid.uuid4().hex
         self._next_tick = 0.0
         self._start = self.looked = time.monotonic()  # the last time that somebody looked at the roles
@@ -63,12 +65,9 @@ class Fleet:
         """Starts the next incarnation of a role."""
         role.restart_at = None
         role.set_state("starting")
-        incarnation = self._number_life(role)
+        launch = make_launch(role.spec, role.payload, self._number_life(role), self._run_id)
         try:
-            if role.spec.in_thread:
-                handle = RoleThread(role.spec, incarnation, self.wake)
-            else:
-                handle = RoleProcess(role.spec, role.payload, incarnation, self._run_id, role.log_file)
+            handle = self._start_role(role.spec, launch, role.log_file, self.wake)
         except OSError as error:
             self._handle_death(role, Cause(role.spec.name, f"failed to start: {error}", "", time.monotonic()))
             return

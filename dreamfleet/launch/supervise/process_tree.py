@@ -20,19 +20,24 @@ def kill_tree(leader: int, token: str) -> None:
     kill_marked(token)
 
 
-def kill_marked(token: str) -> None:
+def kill_marked(token: str, end: str = "\0") -> None:
     """SIGKILLs every process that carries `token`, but not the caller itself."""
     killed = {os.getpid()}
     # A process may fork while the others are being looked at: its copies carry the token too and are found next time.
-    while found := _find_marked(token) - killed:
+    while found := _find_marked(token, end) - killed:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= found
 
 
-def _find_marked(token: str) -> set[int]:
-    mark = f"\0{TOKEN_VARIABLE}={token}\0".encode()
+def kill_lives(token: str) -> None:
+    """The same for all lives of the role whose one life `token` marks."""
+    kill_marked(token.rpartition("/")[0], "/")
+
+
+def _find_marked(token: str, end: str) -> set[int]:
+    mark = f"\0{TOKEN_VARIABLE}={token}{end}".encode()
     found = set()
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from dreamfleet.launch.supervise.lifeline import HEARTBEAT_S
-from dreamfleet.launch.supervise.process import RoleProcess, RoleThread
+from dreamfleet.launch.supervise.process import RoleHandle
 from dreamfleet.launch.topology import RoleSpec
 
 STABLE_S = 10.0  # after running this long, a role's restart back-off is reset
@@ -39,7 +39,7 @@ class Cause:
 class Incarnation:
     """One life of a role, from its start to its exit."""
 
-    handle: RoleProcess | RoleThread
+    handle: RoleHandle
     last_heartbeat: float
     running_since: float | None = None
     has_progressed: bool = False
@@ -160,6 +160,7 @@ class RoleRecord:
         now, life = time.monotonic(), self.life
         return {
             "pid": life.handle.pid if life else None,
+            "host": life.handle.host if life else "",
             "state": self.state,
             "restarts": max(0, self.starts - 1),
             "hangs": self.hangs,

@@ -1,4 +1,4 @@
-"""The core of the local launcher: runs a fleet, shuts it down in order, and leaves no process behind."""
+"""The core of the launchers: runs a fleet, shuts it down in order, and leaves no process behind."""
 
 import contextlib
 import itertools
@@ -12,6 +12,7 @@ from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch.outcome import COMPLETE, FAILED, STOPPED, Outcome, stop_signals
 from dreamfleet.launch.supervise.fleet import Fleet
 from dreamfleet.launch.supervise.incarnations import Incarnations
+from dreamfleet.launch.supervise.process import StartRole, start_here
 from dreamfleet.launch.supervise.role_record import EXIT_GRACE_S, RoleRecord
 from dreamfleet.launch.topology import RoleSpec
 
@@ -28,6 +29,7 @@ class Supervisor:
     `on_log(role, level, text)` gets what the roles log and what happens to them; `on_status` the contents of
     `status.json`, every second. Both are called in the thread of `run`. `describe_loss` says what is lost if the roles
     are killed while they stop. Without `counts_lives`, the lives of its roles are not counted among those of the run.
+    `start_role` starts each of them, by default on this machine.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Supervisor:
         others_grace_s: float = OTHERS_GRACE_S,
         exit_grace_s: float = EXIT_GRACE_S,
         counts_lives: bool = True,
+        start_role: StartRole = start_here,
         on_log: Callable[[str, str, str], None] | None = None,
         on_status: Callable[[dict], None] | None = None,
         describe_loss: Callable[[], str] = lambda: "nothing is saved",
@@ -53,6 +56,7 @@ class Supervisor:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._stop_grace_s, self._others_grace_s = stop_grace_s, others_grace_s
         self._counts_lives = counts_lives
+        self._start_role = start_role
         self._on_log = on_log or _log
         self._on_status = on_status
         self._describe_loss = describe_loss
@@ -83,7 +87,10 @@ class Supervisor:
         """
         (self._logdir / "logs").mkdir(parents=True, exist_ok=True)
         incarnations = Incarnations(self._logdir if self._counts_lives else None)
-        fleet = Fleet(self._roles, self._logdir, self._heartbeat_timeout_s, self._on_log, self._on_status, incarnations)
+        told = self._on_log, self._on_status
+        fleet = Fleet(
+            self._roles, self._logdir, self._heartbeat_timeout_s, *told, incarnations, start_role=self._start_role
+        )
         self._fleet = fleet
         end_state = FAILED
         try:

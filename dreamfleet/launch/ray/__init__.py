@@ -1,0 +1,1 @@
+"""The same fleet on a Ray cluster: Ray places and starts the roles, our supervisor does the rest."""
