@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
 from dreamfleet.cli import COMMANDS, Parser, main
 from tests.documented import DOCS
@@ -42,8 +43,8 @@ def find_commands(page: Path) -> list[Command]:
         if language in ("", "bash", "sh"):
             for line in block.replace("\\\n", " ").splitlines():
                 for part in PROMPT.sub("", line).split(" && "):
-                    if re.match(r"\s*dreamfleet [a-z]", part):
-                        commands.append(Command(page.name, shlex.split(part, comments=True)[1:]))
+                    if part := re.search(r"^\s*(?:exec |ray job submit -- )?(dreamfleet [a-z].*)", part):
+                        commands.append(Command(page.name, shlex.split(part[1], comments=True)[1:]))
     return commands
 
 
@@ -97,7 +98,7 @@ def test_a_shown_command_is_understood(command, tmp_path, capsys):
         if any("offline" in word for word in words):
             import_episodes(tmp_path)
         preset = ["--preset", "demo"] if name == "demo" else []
-        words = [word.replace("10.0.0.1", "127.0.0.1") for word in words]  # an address of the user's machine
+        words = [re.sub(r"10\.0\.0\.1|\$\(hostname\)", "127.0.0.1", word) for word in words]  # the user's machine
         assert main(["train", *preset, *words, "--dry-run"]) == 0, capsys.readouterr().err
         return
     assert name in COMMANDS
@@ -122,3 +123,9 @@ def test_a_tutorial_can_be_followed(page, tmp_path, capfd):
         assert main([name, *words]) == 0, (name, words, capfd.readouterr())
     made = {path.suffix for path in tmp_path.rglob("*") if path.suffix in (".png", ".mp4")}
     assert made == {".png", ".mp4"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```yaml" in page.read_text()], ids=lambda page: page.name)
+def test_shown_yaml_is_read(page):
+    blocks = [block for language, block in BLOCK.findall(page.read_text()) if language == "yaml"]
+    assert all(document["kind"] for block in blocks for document in YAML().load_all(block))

@@ -157,6 +157,7 @@ def sample(replay: rpc.Client) -> dict[str, np.ndarray]:
 
 def check_served(fleet: RunningFleet, clients: dict[str, rpc.Client], peer: Peer) -> None:
     """Every method does what it is asked; saving is seen in the next checkpoint, which all roles add to."""
+    peer.first_env = FIRST_ENV + 2 * ENVS  # the wrong messages have given the others to whoever they said
     for port, client in clients.items():
         messages = peer.messages(port)
         hello = messages.pop(protocol.HELLO)  # first of all, as everybody says it

@@ -50,6 +50,7 @@ class Peer:
     def __init__(self, rng: np.random.Generator, rows: dict[str, np.ndarray], options: RoleOptions):
         self._rng, self._options = rng, options
         self._sequence = 0
+        self.first_env = FIRST_ENV
         # Rows of a batch from the replay, which have the columns that it expects.
         self._rows = {key: value[0] for key, value in rows.items() if key not in (protocol.STEP_ID, "consec")}
         self._step_ids = rows[protocol.STEP_ID][0]
@@ -65,11 +66,11 @@ class Peer:
         return Message(protocol.HELLO, hello.to_data(), {})
 
     def _for_actor(self) -> Iterator[Message]:
-        presented = FIRST_ENV + ENVS + self._rng.choice(ENVS, 2, replace=False)
+        presented = self.first_env + ENVS + self._rng.choice(ENVS, 2, replace=False)
         yield self._hello("env", envs=presented.tolist(), **describe(CountingEnv()))
         yield Message(protocol.LEASE, protocol.LeaseRequest(f"peer{self._sequence}", "env0", 2).to_data(), {})
         # Environments of their own: of two requests for one at the same time, the later one counts.
-        one, *two = FIRST_ENV + self._rng.choice(ENVS, 3, replace=False)
+        one, *two = self.first_env + self._rng.choice(ENVS, 3, replace=False)
         session = {"session": f"env{self._sequence}"}  # the newest, which takes over from those before
         obs = CountingEnv(0).step({"action": 0, "reset": True})
         yield Message(protocol.ACT, {**obs, "envid": int(one), "is_eval": False}, dict(session))
@@ -98,7 +99,7 @@ class Peer:
         yield Message(protocol.SAVE, {"name": f"step-{self._sequence:012d}-000001"}, {})
 
     def _transitions(self) -> dict[str, np.ndarray]:
-        env_ids = FIRST_ENV + self._rng.choice(ENVS, 2, replace=False)
+        env_ids = self.first_env + self._rng.choice(ENVS, 2, replace=False)
         return {**{k: v[:2].copy() for k, v in self._rows.items()}, "envid": env_ids, "is_eval": np.zeros(2, bool)}
 
 

@@ -10,14 +10,15 @@ import psutil
 import pytest
 
 from benchmarks.chaos import invariants
-from benchmarks.chaos.fleet import ChaosError, ChaosFleet
+from benchmarks.chaos.fleet import ChaosFleet
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.invitation import read_invitation
 from dreamfleet.launch.ray.fit import Bundle, check_fit
 from tests.fleet import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.distributed, pytest.mark.filterwarnings("ignore")]  # Ray has warnings of its own
+# Ray has warnings of its own, and takes a node for dead that does not start within 30 s: not beside other tests.
+pytestmark = [pytest.mark.chaos, pytest.mark.distributed, pytest.mark.filterwarnings("ignore")]
 
 # A node counts as lost after three seconds; Ray's default is half a minute.
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
@@ -282,12 +283,7 @@ def test_without_a_cluster_one_is_started_and_ended(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # names of sockets have to be short
     with ChaosFleet(tmp_path, options={**RUN, "run.steps": 400}) as fleet:
         fleet.control.pace_s = 1.0
-        try:
-            wait_running(fleet)
-        except ChaosError as error:
-            if "timed out during startup" in str(error):
-                pytest.skip("Ray did not start within its 30 s, on a machine with other work")
-            raise
+        wait_running(fleet)
         helpers = psutil.Process(fleet.pid("agent")).parents()
         assert any("raylet" in process.name() for process in helpers)
         assert read_invitation(str(fleet.logdir)).addresses["actor"].startswith("ipc:"), "all is on one machine"
