@@ -192,7 +192,7 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
     ("argv", "part"),
     [
         ([], "required: COMMAND"),
-        (["tain"], "invalid choice: 'tain', choose from train, join,"),
+        (["tain"], "invalid choice: 'tain', choose from demo, train, join,"),
         (["tain"], "(did you mean train?)"),
         (["--task", "train"], "see `dreamfleet --help`"),
         (["train", "--run.env", "8"], "unknown option --run.env; did you mean --run.envs?"),

@@ -40,7 +40,10 @@ def test_the_first_failure_counts_and_is_told_once():
 
 
 # What starts threads of its own: this mechanism, the role that is a thread itself, and what is no role.
-OTHERS = {"lifecycle.py", "launch/supervise/process.py", "launch/background.py", "dashboard/companion.py"}
+OTHERS = {
+    *("lifecycle.py", "launch/supervise/process.py", "launch/background.py", "launch/ray/relay.py"),
+    "dashboard/companion.py",
+}
 
 
 def test_every_thread_of_a_role_is_started_by_the_lifecycle():
