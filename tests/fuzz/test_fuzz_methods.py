@@ -18,7 +18,7 @@ from dreamfleet.roles.wiring import connect
 from dreamfleet.testing import CountingAgent, CountingEnv
 from tests.fleet import DEADLINE_S, RunningFleet, count_rebuilds, eventually, make_args, running_fleet
 from tests.fuzz.hostile import seed_of
-from tests.fuzz.wrong_messages import ENVS, FIRST_ENV, Message, Peer, collect, describe, make_wrong, send
+from tests.fuzz.wrong_messages import ENVS, FIRST_ENV, Message, Peer, collect, describe, make_heavy, make_wrong, send
 
 MESSAGES = 100_000
 BURST = 10  # of each method at a time
@@ -94,6 +94,8 @@ def test_wrong_messages_with_the_right_key(transport, share, tmp_path):
         peer = Peer(rng, sample(clients["replay"]), options)
         worker = stack.enter_context(contextlib.closing(HonestWorker(options)))
         before, at_start = pids(fleet), fleet.step()
+        for port, client in clients.items():  # the most that its process has to hold at a time, once
+            collect(send(client, [make_heavy(m) for m in peer.messages(port).values() for _ in range(BURST)]), WAIT_S)
         count, outcomes, memory = int(share * MESSAGES), collections.Counter(), [own_memory(fleet)]
         show(transport, outcomes, memory, 0, worker)
         failures: dict[str, int] = collections.Counter()

@@ -17,6 +17,8 @@ from dreamfleet.testing import CountingEnv
 FIRST_ENV = 1_000_000  # environments of this peer, beyond those of the fleet
 ENVS = 20  # that it acts in, and as many that it only presents itself for
 FLEET_ENVS = 4  # whose numbers are from 0
+MOST_CHANGES = 3  # to a message
+MOST_BYTES = 1 << 16  # of an array: an allocator keeps what the largest messages took, which would hide a leak
 STEP = 5  # of the run, as the peer says: not one that the logger would never get to
 
 WRONG = [
@@ -25,7 +27,7 @@ WRONG = [
     "env", "learner", "float32(3,)", "bool()", [0], [0, 1, 2], list(range(5000)),
     [], [1, [2, "a"]], [[1], [2, 3]], {}, {"a": {"b": None}}, [None] * 3,
     np.float32("nan"), np.int64(-1), np.zeros(0, np.float32), np.zeros((0, 3), bool), np.arange(6),
-    np.zeros((2, 3, 20), np.uint8), np.full(2, np.nan), np.zeros((2, 4, 4, 3), np.uint8), np.zeros((1, 2000, 40)),
+    np.zeros((2, 3, 20), np.uint8), np.full(2, np.nan), np.zeros((2, 4, 4, 3), np.uint8), np.zeros((1, 200, 40)),
     np.array(2**63, np.uint64), np.array([2**64 - 1, 0], np.uint64), np.array([-5, -5]), np.float16(1), np.array(True),
 ]  # fmt: skip
 FIELDS = [
@@ -114,9 +116,9 @@ def _image() -> np.ndarray:
 
 
 def make_wrong(rng: np.random.Generator, message: Message) -> Message:
-    """The message with one to three things about it changed."""
+    """The message with one to `MOST_CHANGES` things about it changed."""
     data, meta = copy.deepcopy(message.data), copy.deepcopy(message.meta)
-    for _ in range(rng.integers(1, 4)):
+    for _ in range(rng.integers(1, MOST_CHANGES + 1)):
         if isinstance(data, dict) and rng.random() < 0.6:
             _change(rng, data)
         elif rng.random() < 0.8:
@@ -124,6 +126,13 @@ def make_wrong(rng: np.random.Generator, message: Message) -> Message:
         else:
             data = _pick(rng, WRONG)
     return Message(message.method, data, meta)
+
+
+def make_heavy(message: Message) -> Message:
+    """The message with as much added to it as `make_wrong` can add at most."""
+    heavy = max(WRONG, key=lambda value: len(value) if isinstance(value, list) else 0)
+    data = message.data if isinstance(message.data, dict) else {}
+    return message._replace(data={**data, **{f"log/{i}": heavy for i in range(MOST_CHANGES)}})
 
 
 def _change(rng: np.random.Generator, tree: dict) -> None:
@@ -166,7 +175,7 @@ def _spoil(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     if kind == 2:
         return array.reshape(-1)[: int(rng.integers(array.size + 1))]
     if kind == 3:
-        return np.concatenate([array.reshape(-1)] * int(rng.integers(2, 50)))
+        return np.concatenate([array.reshape(-1)] * int(rng.integers(2, 50)))[: MOST_BYTES // array.itemsize]
     if kind == 4:
         return np.array(_pick(rng, ["text", b"bytes"]))
     return np.frombuffer(rng.bytes(array.nbytes), array.dtype).reshape(array.shape)
