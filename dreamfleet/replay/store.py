@@ -169,7 +169,8 @@ class Store:
                 self._updates_ignored += int((~is_known).sum())
                 places, given = places[is_known], {name: value[is_known] for name, value in given.items()}
             if len(places):
-                self._rows.update(places, {name: value for name, value in given.items() if name in columns})
+                if changed := {name: value for name, value in given.items() if name in columns}:
+                    self._rows.update(places, changed)
                 if self._selector.priorities and "priority" in given:
                     self._set_priorities(places, given["priority"])
 
