@@ -147,7 +147,7 @@ export class Chart {
   }
 
   addLine(plot, { run, isEval }) {
-    const [line_color, own] = [color(run), dash(run)];
+    const [line_color, own] = [color(run, isEval), dash(run)];
     const line_dash = isEval && !own.length ? [5, 3] : own;
     const raw = new Bokeh.ColumnDataSource({ data: { x: [], y: [] } });
     const smooth = new Bokeh.ColumnDataSource({ data: { x: [], y: [] } });
@@ -155,8 +155,9 @@ export class Chart {
     const line_alpha = isSmoothed ? FAINT[theme()] : 1;
     const common = { x: { field: "x" }, y: { field: "y" } };
     if (this.dots && isSmoothed) {
-      plot.scatter({ ...common, source: raw, size: isEval ? 5 : 4, marker: isEval ? "diamond" : "circle",
-        fill_color: line_color, fill_alpha: line_alpha, line_color: null });
+      const look = isEval ? { size: 7, marker: "diamond", fill_color: null, line_color, line_alpha: 2 * line_alpha }
+        : { size: 4, marker: "circle", fill_color: line_color, fill_alpha: line_alpha, line_color: null };
+      plot.scatter({ ...common, source: raw, ...look });
     } else plot.line({ ...common, source: raw, line_color, line_alpha, line_dash, line_width: isSmoothed ? 1 : 1.5 });
     if (isSmoothed) plot.line({ ...common, source: smooth, line_color, line_dash, line_width: 2, line_join: "round" });
     return { raw, smooth };
@@ -272,7 +273,7 @@ export class Chart {
     const cells = this.watched.slice(0, 4).map(([series], i) => {
       const value = valueAt(series, x ?? Infinity);
       const { run, isEval } = this.lines[i];
-      return value === null ? null : h("b", { style: `color:${color(run)}` }, `${isEval ? "eval " : ""}${short(value, 4)}`);
+      return value === null ? null : h("b", { style: `color:${color(run, isEval)}` }, `${isEval ? "eval " : ""}${short(value, 4)}`);
     });
     const place = x === null ? null : h("i", {}, `${short(x, 5)}`);
     this.readout.replaceChildren(...[place, ...cells].filter(Boolean));
@@ -290,7 +291,7 @@ export class Chart {
     this.tip.style.cssText = isRight ? `right:${box.width - x + 12}px` : `left:${x + 12}px`;
     const left = rows.length - MAX_TIP;
     this.tip.replaceChildren(...rows.slice(0, MAX_TIP).map(({ run, isEval, value }) =>
-      h("div", {}, h("i", { style: `background:${color(run)}` }), h("span", {}, `${run}${isEval ? " (eval)" : ""}`), h("b", {}, short(value, 4)))),
+      h("div", {}, h("i", { style: `background:${color(run, isEval)}` }), h("span", {}, `${run}${isEval ? " (eval)" : ""}`), h("b", {}, short(value, 4)))),
       left > 0 ? h("div", {}, `and ${left} more`) : "");
   }
 

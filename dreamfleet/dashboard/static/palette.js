@@ -4,6 +4,7 @@ const COLORS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b3569a", "#b87f00", "#3a9bd0"],
   dark: ["#56b4e9", "#ff8a3d", "#2bd0a0", "#e39bc8", "#f0e442", "#9aa7ff"],
 };
+const INK = { light: "#1b1f24", dark: "#e6e9ec" };
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 const KEY = "dreamfleet.colors";
 
@@ -19,9 +20,16 @@ function place(name) {
   return places.get(name);
 }
 
-export function color(name) {
+// That of a run; of its evaluation half way to the colour of text, so that the two are told apart where they overlap.
+export function color(name, isEval = false) {
   const colors = COLORS[theme()];
-  return colors[place(name) % colors.length];
+  const own = colors[place(name) % colors.length];
+  return isEval ? mix(own, INK[theme()]) : own;
+}
+
+function mix(one, other) {
+  const middle = (i) => Math.round((parseInt(one.slice(i, i + 2), 16) + parseInt(other.slice(i, i + 2), 16)) / 2);
+  return `rgb(${middle(1)} ${middle(3)} ${middle(5)})`;
 }
 
 // Beyond six runs the dash tells them apart.
