@@ -225,10 +225,14 @@ class Fleet:
     """A fleet that runs in a process of its own, seen through its log directory."""
 
     def __init__(self, logdir: Path):
-        self._logdir = logdir
+        self.logdir = logdir
+
+    def pids(self) -> dict[str, int]:
+        """The process of each role."""
+        return {name: role["pid"] for name, role in self._roles().items()}
 
     def step(self) -> int:
-        counts = self._logdir / "replay" / "counts"
+        counts = self.logdir / "replay" / "counts"
         return read_inserts(counts) if counts.exists() else 0
 
     def wait_step(self, step: int) -> None:
@@ -239,11 +243,14 @@ class Fleet:
 
         def is_ready() -> bool:
             with contextlib.suppress(OSError, ValueError):
-                roles = json.loads((self._logdir / "status.json").read_text())["roles"]
+                roles = self._roles()
                 return sum(r["state"] == "running" for name, r in roles.items() if name.startswith("env")) >= envs
             return False
 
         self._wait(is_ready)
+
+    def _roles(self) -> dict[str, dict]:
+        return json.loads((self.logdir / "status.json").read_text())["roles"]
 
     def _wait(self, condition) -> None:
         pause = threading.Event()
@@ -265,7 +272,14 @@ def read_inserts(path: Path) -> int:
 
 @contextlib.contextmanager
 def running_fleet(
-    transport: str, envs: int, envs_per_worker: int, task: str, storage: str, launcher: str = "local"
+    transport: str,
+    envs: int,
+    envs_per_worker: int,
+    task: str,
+    storage: str,
+    launcher: str = "local",
+    train_ratio: float = 1.0,
+    capacity: int = 20_000,
 ) -> Iterator[Fleet]:
     """A fleet with the random agent in the background, stopped and removed at the end."""
     logdir = Path(tempfile.mkdtemp(prefix="dreamfleet-bench-"))
@@ -273,13 +287,13 @@ def running_fleet(
         "task": task,
         "agent": "dreamfleet.agent.random:RandomAgent",
         "logdir": str(logdir),
-        "replay.capacity": 20_000,
+        "replay.capacity": capacity,
         "replay.storage": storage,
         "run.envs": envs,
         "run.envs_per_worker": envs_per_worker,
         "run.launcher": launcher,
         "run.transport": transport,
-        "run.train_ratio": 1.0,
+        "run.train_ratio": train_ratio,
         "run.save_every": 0.0,
         "run.report_every": 0.0,
     }

@@ -7,7 +7,7 @@ from dreamfleet.base.platforms import check_platform, find_lacking
 from dreamfleet.launch.factories import make_factories
 from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome
 from dreamfleet.launch.topology import RoleSpec
-from dreamfleet.options import Options, RoleOptions, role_options, save_options
+from dreamfleet.options import Options, RoleOptions, count_most_envs, role_options, save_options
 from dreamfleet.options.tasks import task_section
 
 
@@ -82,4 +82,4 @@ def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int | No
 
 def _role_options(options: Options, **facts: str) -> RoleOptions:
     repeat = options.env.action_repeat(task_section(options.task))
-    return role_options(options, action_repeat=repeat, **facts)
+    return role_options(options, action_repeat=repeat, most_envs=count_most_envs(options), **facts)

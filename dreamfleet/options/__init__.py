@@ -1,7 +1,7 @@
 """The options of a run: a typed field for each, of which command line, help, checks, saved files and docs are made."""
 
 from dreamfleet.options.args import Args, key_file, read_args
-from dreamfleet.options.check import check_options
+from dreamfleet.options.check import check_options, count_most_envs
 from dreamfleet.options.dreamer import DreamerOptions
 from dreamfleet.options.env import EnvOptions
 from dreamfleet.options.fields import flatten
@@ -38,6 +38,7 @@ __all__ = [
     "change_options",
     "check_options",
     "check_resume",
+    "count_most_envs",
     "flatten",
     "format_options",
     "is_saved",

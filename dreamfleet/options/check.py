@@ -58,13 +58,23 @@ def _check_replay(replay: ReplayOptions, batch_size: int, length: int, envs: int
     if 0 < replay.capacity < needed:
         reason = f"is below batch_size*length={batch_size}*{length}={needed}"
         raise ConfigError("replay.capacity", replay.capacity, reason, "raise one or lower the other")
-    needed = envs * (length + BLOCK_ROWS)
+    needed = envs * _rows_per_env(length)
     if 0 < replay.capacity < needed:
         reason = f"leaves no room for a sequence of each of {envs} environments ({needed} steps)"
         raise ConfigError("replay.capacity", replay.capacity, reason, "raise it, or lower run.envs")
     if not replay.uniform + replay.recency + replay.priority:
         reason = "leaves no way to sample sequences, as replay.recency and replay.priority are 0 too"
         raise ConfigError("replay.uniform", replay.uniform, reason, "set one of them to 1")
+
+
+def count_most_envs(options: Options) -> int:
+    """Environments whose sequences the replay has room for; 0 where its capacity is chosen later."""
+    length = options.consec_train * options.batch_length + options.replay_context
+    return options.replay.capacity // _rows_per_env(length)
+
+
+def _rows_per_env(length: int) -> int:
+    return length + BLOCK_ROWS  # a sequence may begin anywhere in a block
 
 
 def _check_names(options: Options) -> None:

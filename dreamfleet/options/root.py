@@ -63,6 +63,7 @@ class RoleOptions(MainOptions, RunOptions):
 
     ray: RayOptions = section(RayOptions)
     action_repeat: int = 1  # frames that the environment takes in one step
+    most_envs: int = 0  # that the replay has room for; 0 where that is not known
     run_id: str = ""  # of the run, where it is known
     owner: str = ""  # whoever started this process, where that is known
 

@@ -30,11 +30,17 @@ class Holders:
     then on it is kept for its owner, until nobody has asked for `timeout_s`; those of the run's own `owner` always. Of
     two workers with the same owner the newer counts. Workers that have not presented themselves have none: the latest
     session among them counts, and a request without a session takes nothing over. `age_s` says how long ago an
-    environment, of evaluation or not, asked.
+    environment, of evaluation or not, asked; `room` is how many of training others may have.
     """
 
-    def __init__(self, owner: str = "", timeout_s: float = 0.0, age_s: Callable[[int, bool], float] = lambda *_: 0.0):
-        self._owner, self._timeout_s, self._age_s = owner, timeout_s, age_s
+    def __init__(
+        self,
+        owner: str = "",
+        timeout_s: float = 0.0,
+        age_s: Callable[[int, bool], float] = lambda *_: 0.0,
+        room: int | None = None,
+    ):
+        self._owner, self._timeout_s, self._age_s, self._room = owner, timeout_s, age_s, room
         self._presented: dict[str, Worker] = {}  # by session, the latest last
         self._workers: dict[int, Worker] = {}  # by environment, the latest last
         self._replaced: dict[str, None] = {}  # sessions that something was taken from, the latest last
@@ -84,6 +90,20 @@ class Holders:
                 who = f"environment {env_id} is stepped on {holder.host}, which asked {age_s:.0f} s ago"
                 remedy = "give this worker other numbers (--index), or stop the other one"
                 raise BadRequest(f"{who}: {remedy}, which frees them after {self._timeout_s:g} s")
+
+        self._check_room(env_ids, worker)
+
+    def _check_room(self, env_ids: Sequence[int], worker: Worker) -> None:
+        if self._room is None or worker.is_eval or worker.owner == self._owner:
+            return
+        asked = set(env_ids)
+        others = sum(
+            i not in asked and not each.is_eval and each.owner != self._owner and self._is_kept(i, each)
+            for i, each in self._workers.items()
+        )
+        if others + len(asked) > self._room:
+            what = f"replay.capacity has no room for sequences of {len(asked)} more environments beside"
+            raise BadRequest(f"{what} {others} that have joined, of {self._room}: raise it, or join with fewer")
 
     def _is_kept(self, env_id: int, worker: Worker) -> bool:
         """Whether an environment is not to be given to another owner."""

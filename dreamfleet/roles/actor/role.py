@@ -110,10 +110,12 @@ class Actor:
         self.act_space = describe_spaces(getattr(agent, "act_space", None), has_bounds=True)
         self._live = LiveEnvs()
         self._options, self._owner = options, owner_of(options)
-        self._holders = Holders(self._owner, options.episode_timeout, self._live.age_s)
+        own_envs = 0 if options.remote_envs else options.envs
+        room = options.most_envs - own_envs if options.most_envs else None
+        self._holders = Holders(self._owner, options.episode_timeout, self._live.age_s, room)
         self._leases = Leases(
             Path(options.logdir) / LEASES,
-            0 if options.remote_envs else options.envs + options.eval_envs,
+            own_envs + (0 if options.remote_envs else options.eval_envs),
             options.episode_timeout,
             self._holders.is_taken,
             self._live.age_s,

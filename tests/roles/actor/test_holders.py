@@ -108,3 +108,20 @@ def test_more_environments_than_anybody_has_are_refused(own, monkeypatch):
         own.claim(range(100, 120), "many")
     own.claim(range(100, 118), "fewer")
     own.claim(OWN, "first")
+
+
+def test_no_more_join_than_the_replay_has_room_for():
+    holders = Holders("here", timeout_s=10.0, room=3)
+    holders.present(hello("own", envs=tuple(range(100))))  # those of the run itself have theirs
+    holders.present(hello("first", "there", (105, 106)))
+    holders.claim([105, 106], "first")
+    refusal = "no room for sequences of 2 more environments beside 2 that have joined, of 3: raise it"
+    for refuse in (
+        lambda: holders.present(hello("second", "elsewhere", (107, 108))),
+        lambda: holders.claim([7, 8], ""),
+    ):
+        with pytest.raises(BadRequest, match=refusal):
+            refuse()
+    holders.present(hello("eval", "elsewhere", (107, 108), is_eval=True))
+    holders.present(hello("second", "elsewhere", (107,)))
+    holders.claim([105, 106], "first")
