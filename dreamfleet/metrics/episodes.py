@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from dreamfleet.base.arrays import Batch
+from dreamfleet.base.dimensions import MOST_ENVS
 from dreamfleet.base.keys import is_logged
 from dreamfleet.metrics.video_recorder import VideoRecorder
 
 REWARD_CHANGE = 0.01  # from one step to the next, from which on it counts for `reward_rate`
 QUIET_S = 1.0  # with environments at work, somebody's rows come within this time
-MOST_ENVS = 4096  # that are followed
 MOST_STATS, STAT_LENGTH = 300, 160  # `log/` keys, and characters of one: loggers take a thousand names of 200
 
 

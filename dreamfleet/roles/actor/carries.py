@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from dreamfleet.agent.contract import Agent, Batch, GrowingSlotAgent, SlotAgent
+from dreamfleet.base.dimensions import MOST_ENVS
 from dreamfleet.errors import AgentError
 
 log = logging.getLogger("dreamfleet.actor")
 
-MOST_ENVS = 4096  # that one actor keeps carries of
 QUIET_S = 1.0  # with environments at work, somebody is heard within this time
 
 

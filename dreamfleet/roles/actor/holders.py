@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from dreamfleet.base.dimensions import MOST_ENVS
 from dreamfleet.errors import BadRequest
 from dreamfleet.roles.protocol import Hello
 
-MOST_ENVS = 4096  # that are remembered
 MOST_SESSIONS = 4096  # of workers that presented themselves, and of those that were replaced
 
 

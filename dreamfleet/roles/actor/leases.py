@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dreamfleet.base.dimensions import MOST_ENVS
 from dreamfleet.base.files import replace_file
 from dreamfleet.errors import BadRequest
-from dreamfleet.roles.actor.holders import MOST_ENVS
 from dreamfleet.roles.protocol import Lease, LeaseRequest
 
 log = logging.getLogger("dreamfleet.actor")
