@@ -8,6 +8,7 @@ would need a whole core: with fast environments and enough machines for them, th
 import argparse
 import contextlib
 import dataclasses
+import os
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ TRANSPORTS = {"auto": "unix sockets", "zmq": "tcp with curve"}
 ENVS = (100, 1_000, 10_000)
 PER_WORKER = 32
 BYTES = 1 << 14  # of an observation
+BYTES_VARIABLE = "SCALING_BYTES"  # by which all processes know it
 FIRST_ENV = 1_000_000  # beyond those of the fleet
 ROLES = ("agent", "replay", "logger")
 CAPACITY = 1_500_000  # room for a sequence of each of the most environments
@@ -38,7 +40,7 @@ class StillEnv:
         import elements
 
         self.obs_space = {
-            "image": elements.Space(np.uint8, (64, 64, BYTES // 4096)),
+            "image": elements.Space(np.uint8, (16, 16, max(1, int(os.environ[BYTES_VARIABLE]) // 256))),
             "reward": elements.Space(np.float32),
             **{key: elements.Space(bool) for key in ("is_first", "is_last", "is_terminal")},
         }
@@ -57,12 +59,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement")
     parser.add_argument("--envs", type=int, nargs="+", default=list(ENVS), help="simulated environments")
     parser.add_argument("--per_worker", type=int, default=PER_WORKER, help="environments of one message")
+    parser.add_argument("--bytes", type=int, default=BYTES, help="of an observation")
     parser.add_argument("--processes", type=int, default=1, help="that simulate workers")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)  # this file is also the processes that simulate
     args = parser.parse_args()
     if args.child:
         simulate(args.child[0], int(args.child[1]), int(args.child[2]), args.per_worker)
         return
+    os.environ[BYTES_VARIABLE] = str(args.bytes)
     cases = []
     for transport, name in TRANSPORTS.items():
         for envs in args.envs:
