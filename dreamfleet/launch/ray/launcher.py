@@ -82,6 +82,7 @@ def joined_cluster(options: RoleOptions, cpus: float) -> Iterator[bool]:
         # Nobody else has to reach it. Its CPUs are but a number: on one machine, roles may be more than cores.
         how |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "_node_ip_address": "127.0.0.1"}
         how |= {"include_dashboard": False}
+        os.environ.setdefault("RAY_worker_niceness", "0")  # roles have the priority that they have without Ray
     try:
         if ":" in given and (obstacle := rpc.find_obstacle(given)):  # Ray would try on for minutes
             raise ConnectionError(obstacle)
