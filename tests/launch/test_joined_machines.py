@@ -3,15 +3,18 @@
 import dataclasses
 import json
 import os
+import queue
 import threading
 
 import pytest
 
 from dreamfleet.base.joined import GONE_S, SILENT_S
+from dreamfleet.launch import reporting
 from dreamfleet.launch.machines import MOST_ROLES, JoinedMachines, to_message
 from dreamfleet.launch.reporting import Reporter, fit, read_last_lines
 from dreamfleet.launch.supervise.role_record import Cause
 from dreamfleet.options import read_args
+from dreamfleet.roles.hello import Reception, make_hello
 from dreamfleet.roles.protocol import (
     LAST_LINES,
     LINE_BYTES,
@@ -21,8 +24,10 @@ from dreamfleet.roles.protocol import (
     RoleFailure,
     RoleStatus,
 )
+from dreamfleet.roles.protocol import STATUS as STATUS_METHOD
+from dreamfleet.roles.wiring import serve
 from dreamfleet.rpc.keys import make_key
-from tests.fleet import make_args
+from tests.fleet import DEADLINE_S, eventually, make_args
 from tests.test_runs import free_port
 
 ROLE = {
@@ -125,6 +130,30 @@ def test_the_end_of_a_log_is_short_and_printable(tmp_path):
     assert len(lines) == LAST_LINES and lines[0] == "first" and lines[-1] == "last"
     assert lines[-3] == " [2Jtab here" and lines[-2].startswith("\ufffdxx")
     assert max(len(line.encode()) for line in lines) == LINE_BYTES
+
+
+@pytest.mark.parametrize("transport", ["auto", "portal"])
+def test_a_failure_and_the_end_are_told_at_once(tmp_path, monkeypatch, transport):
+    monkeypatch.setattr(reporting, "EVERY_S", 1e5)
+    addr = f"ipc:{tmp_path}/s" if transport == "auto" else f"localhost:{free_port()}"
+    options = read_args(make_args(tmp_path, actor_addr=addr, transport=transport))
+    reports: queue.Queue[MachineStatus] = queue.Queue()
+    methods = {STATUS_METHOD: lambda data, _: reports.put(MachineStatus.from_data(data)) or {}}
+    server = serve(options, "actor", methods, Reception(options, lambda: make_hello(options, "actor")))
+    with server, Reporter(options, tmp_path / "envs") as reporter:
+        eventually(lambda: reporter._client and reporter._client.connected, "a connection")
+        reporter.update({**STATUS, "roles": {"env0": ROLE}})
+        for number in range(3):
+            reporter.add_failure(Cause(f"env{number}", "killed by SIGKILL", "", 0.0), tmp_path / "missing.log")
+        told: set[str] = set()
+        while len(told) < 3:
+            report = reports.get(timeout=DEADLINE_S)
+            told |= {failure.role for failure in report.failures}
+        assert (report.name, report.host, report.state) == ("envs", "there", "running")
+        reporter.update({**STATUS, "state": "failed", "roles": {"env0": ROLE}})
+        while report.state != "failed":
+            report = reports.get(timeout=DEADLINE_S)
+            assert not report.failures, "each is told until it was answered for"
 
 
 def test_a_run_that_is_away_is_not_waited_for(tmp_path, capfd):
