@@ -1,4 +1,4 @@
-"""`dreamfleet status`: how a run does, in one line and as an exit code, for people, containers and schedulers."""
+"""`dreamfleet status`: how a run does, in a few lines and as an exit code, for people, containers and schedulers."""
 
 import argparse
 import json
@@ -19,6 +19,7 @@ examples:
 
 LOGDIR is a run, or a directory of runs, of which the newest counts. Only files are read: it works on a copy, and on a
 file system that machines share.
+Machines that have joined have a line each, and do not change the exit code.
 Exit code: 0 the run is alive or has ended in order, or there is none yet; 1 it has failed or was not heard of for 30 s.
 With --ready it is 0 only while the run trains, and when it is complete."""
 
@@ -53,10 +54,10 @@ def find_run(directory: Path) -> Path | None:
 
 
 def describe(logdir: Path, must_train: bool, now: float) -> tuple[bool, str, dict]:
-    """Whether all is well with a run, its line, and what that was made of."""
+    """Whether all is well with a run, its line and one for each machine that has joined, and what they were made of."""
     from dreamfleet.launch.supervise.status import read_status
     from dreamfleet.metrics.bottlenecks import find_phase
-    from dreamfleet.metrics.panel import format_line
+    from dreamfleet.metrics.panel import format_line, format_machine
     from dreamfleet.metrics.progress import Progress, read_progress
 
     progress = read_progress(logdir) or Progress()
@@ -64,9 +65,10 @@ def describe(logdir: Path, must_train: bool, now: float) -> tuple[bool, str, dic
         status = read_status(logdir)
         state, age_s = status["state"], now - status["time"]
         line, phase = format_line(progress, status), find_phase(progress, status)
+        machines = [format_machine(name, machine) for name, machine in status.get("machines", {}).items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return False, f"{logdir}/status.json cannot be read: {type(error).__name__}: {error}", {}
     is_heard = state in ENDED or age_s < FRESH_S
     is_well = is_heard and (phase in ("training", "finished") if must_train else state != "failed")
     text = line if is_heard else f"not heard of for {age_s:.0f} s | {line}"
-    return is_well, text, {"progress": vars(progress), "status": status}
+    return is_well, "\n".join([text, *machines]), {"progress": vars(progress), "status": status}

@@ -1,17 +1,15 @@
-"""Roles that have joined a run from elsewhere, `joined/NAME/status.json`, where they write into the run's directory."""
+"""Roles that have joined a run from elsewhere, `joined/NAME/status.json`.
+
+They write it themselves where they share the run's log directory; of others, the actor writes what they tell it.
+"""
 
 import re
 import time
 from typing import Any
 
+from dreamfleet.base.joined import ENDED, FOLDER, GONE_S, OWNER, PLACE, SILENT_S
 from dreamfleet.dashboard.folders import Folder
 from dreamfleet.dashboard.status import parse_status
-
-FOLDER = "joined"
-SILENT_S = 20.0  # whoever has not been heard of for so long is not there, whatever it said last
-GONE_S = 600.0  # and after so long it is not missed any more: whoever joined may leave
-ENDED = ("complete", "stopped", "failed", "done")
-_OWNER = "owner-"  # before the name of the machine, in the name of a file
 
 
 class Joined:
@@ -25,7 +23,7 @@ class Joined:
     def refresh(self) -> bool:
         """Whether any role is in another state, has come or has gone."""
         before, now = self.roles, time.time()
-        places = [name for name in self._folder.list(FOLDER) if re.fullmatch(r"[\w-]{1,100}", name)]
+        places = [name for name in self._folder.list(FOLDER) if re.fullmatch(PLACE, name)]
         self._read = {place: self._refresh_one(place) for place in places}
         self.roles = {}
         for place, ((_, changed_ns), status) in self._read.items():
@@ -51,7 +49,7 @@ class Joined:
             status = parse_status(self._folder.read(f"{directory}/status.json"))
         except OSError:
             return version, {}
-        machines = [name.removeprefix(_OWNER) for name in self._folder.list(directory) if name.startswith(_OWNER)]
+        machines = [name.removeprefix(OWNER) for name in self._folder.list(directory) if name.startswith(OWNER)]
         for role in status.get("roles", {}).values():
             role["machine"] = ", ".join(machines)
         return version, status

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from dreamfleet.base.joined import SILENT_S
 from dreamfleet.base.logdir import METRICS, SERIES
 from dreamfleet.dashboard.folders import Folder
-from dreamfleet.dashboard.joined import SILENT_S, Joined
+from dreamfleet.dashboard.joined import Joined
 from dreamfleet.dashboard.series import UPDATES, Line, View, latest_means, make_line
 from dreamfleet.dashboard.status import parse_status
 from dreamfleet.errors import ConfigError

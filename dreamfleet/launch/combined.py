@@ -9,16 +9,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dreamfleet
 from dreamfleet import lifecycle, rpc
 from dreamfleet.base import pickles
+from dreamfleet.base.joined import FOLDER
 from dreamfleet.launch.digest import LogDigest
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss, has_steps
 from dreamfleet.launch.invitation import FILE as JOIN_FILE
 from dreamfleet.launch.invitation import Invitation, describe_joining
 from dreamfleet.launch.lock import LogdirInUse, lock_logdir
+from dreamfleet.launch.machines import JoinedMachines
 from dreamfleet.launch.outcome import Outcome
+from dreamfleet.launch.reporting import Reporter
 from dreamfleet.launch.supervise.process import StartRole, start_here
+from dreamfleet.launch.supervise.role_record import Cause
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.metrics.progress import Progress, RoleFigures, read_progress
@@ -31,6 +36,7 @@ from dreamfleet.roles.env import env_worker
 from dreamfleet.roles.hello import own_id, own_run_id
 from dreamfleet.roles.leasing import leased_env_worker
 from dreamfleet.roles.logger import parallel_logger
+from dreamfleet.roles.protocol import VERSION
 from dreamfleet.roles.replay.role import parallel_replay
 
 FindProgress = Callable[[dict], Progress | None]
@@ -116,7 +122,7 @@ def owned_directory(options: RoleOptions, name: str, *, is_leased: bool = False)
     there for this machine, so that after a restart they count as the same worker.
     """
     with contextlib.ExitStack() as stack:
-        directory = _lock_next(stack, Path(options.logdir) / "joined", name, MOST_JOINED if is_leased else 1)
+        directory = _lock_next(stack, Path(options.logdir) / FOLDER, name, MOST_JOINED if is_leased else 1)
         owner = own_id(directory / f"owner-{socket.gethostname()[:64]}")
         yield dataclasses.replace(options, owner=owner), directory
 
@@ -141,7 +147,16 @@ def join_fleet(specs: list[RoleSpec], directory: Path, options: RoleOptions) -> 
 
     # The one that hears that the run is complete speaks for all.
     specs = [dataclasses.replace(spec, ends_run=True) for spec in specs]
-    return run_fleet(specs, options, directory, find_progress=find_progress)
+    with Reporter(options, directory) as reporter:
+        return run_fleet(
+            specs,
+            options,
+            directory,
+            find_progress=find_progress,
+            describe=lambda: {"env_rate": round(figures.env_rate, 1)},
+            on_status=reporter.update,
+            on_death=reporter.add_failure,
+        )
 
 
 def run_fleet(
@@ -151,14 +166,21 @@ def run_fleet(
     describe_loss: Callable[[], str] = lambda: "steps under way are lost",
     find_progress: FindProgress | None = None,
     start_role: StartRole = start_here,
+    describe: Callable[[], dict] = dict,
+    on_status: Callable[[dict], None] = lambda _: None,
+    on_death: Callable[[Cause, Path], None] = lambda *_: None,
 ) -> Outcome:
     """Supervises the roles and shows how they do.
 
-    `find_progress` makes what is shown of the status; by default it is what the logger wrote.
+    `find_progress` makes what is shown of the status; by default it is what the logger wrote. `describe` adds to the
+    status, `on_status` and `on_death` hear of it and of roles that died.
     """
     find_progress = find_progress or (lambda _: read_progress(options.logdir))
+    machines = JoinedMachines(directory)
+    about = {"host": socket.gethostname()[:64], "package": dreamfleet.__version__, "protocol": VERSION}
 
     def show(status: dict) -> None:
+        on_status(status)
         digest.tell_repeats()
         terminal.update(find_progress(status), status)
         if terminal.is_lost:
@@ -176,6 +198,8 @@ def run_fleet(
             start_role=start_role,
             on_log=digest.add,
             on_status=show,
+            on_death=on_death,
+            describe=lambda: {**about, **describe(), "machines": machines.describe()},
             describe_loss=describe_loss,
         )
         try:

@@ -6,6 +6,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from dreamfleet.base.joined import ENDED
 from dreamfleet.metrics.bottlenecks import find_compilation_s, find_phase, format_waits, is_joined
 from dreamfleet.metrics.progress import Goal, Progress
 
@@ -133,14 +134,39 @@ def format_roles(status: dict) -> str:
     restarts = sum(role.get("restarts", 0) for role in roles.values())
     text = f"{running}/{len(roles)} running"
     if restarts:
-        text += f", {restarts} {'restart' if restarts == 1 else 'restarts'}"
+        text += f", {_count(restarts, 'restart')}"
     others: dict[str, list[str]] = {}
     for name, role in roles.items():
         if role.get("state") != "running":
             others.setdefault(role.get("state", "starting"), []).append(name)
     for state, names in others.items():
         text += f", {state}: {_enumerate(names)}"
-    return text
+    return text + _format_machines(status.get("machines") or {})
+
+
+def _format_machines(machines: dict) -> str:
+    """How many machines have joined and are there."""
+    present = [machine for machine in machines.values() if machine["state"] not in (*ENDED, "silent")]
+    silent = sum(machine["state"] == "silent" for machine in machines.values())
+    text = ""
+    if present:
+        processes = sum(machine["processes"] for machine in present)
+        text = f", {_count(len(present), 'machine')} joined ({_count(processes, 'process', 'processes')})"
+    return text + (f", {_count(silent, 'machine')} silent" if silent else "")
+
+
+def format_machine(name: str, machine: dict) -> str:
+    """A line on a machine that has joined: how its processes do, and when it was heard of."""
+    parts = [f"{name}: {machine['state']}", f"env steps/s {_shorten(machine['env_rate'])}"]
+    roles = machine["roles"]
+    parts.append(f"roles {format_roles(machine)}" if roles else _count(machine["processes"], "process", "processes"))
+    waits = format_waits(machine, Progress())
+    parts += [waits] if waits else []
+    return " | ".join([*parts, f"dreamfleet {machine['package']}, heard of {machine['seen_s']:.0f} s ago"])
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _enumerate(names: list[str]) -> str:

@@ -144,6 +144,10 @@ class RoleFigures:
         self._progress = Progress()
         self._start = self._since = clock()
 
+    @property
+    def env_rate(self) -> float:
+        return self._progress.env_rate
+
     def progress(self, status: dict) -> Progress:
         """The sum over all roles, and over the processes that each had."""
         now, steps, progress = self._clock(), 0, self._progress

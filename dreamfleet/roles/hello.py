@@ -119,7 +119,7 @@ class RunIdentity:
 
     def __init__(self, options: RoleOptions):
         self._joined = Path(options.logdir) / "joined" / "run.id"
-        self.run = options.run_id or _read_id(run_file(options.logdir)) or _read_id(self._joined)
+        self.run = options.run_id or read_run(options.logdir) or _read_id(self._joined)
 
     def adopt(self, run: str) -> None:
         """Belongs to this run from here on, also after a restart, unless it belongs to one already."""
@@ -131,6 +131,11 @@ class RunIdentity:
 
 def run_file(logdir: str | Path) -> Path:
     return Path(logdir) / "run.id"
+
+
+def read_run(logdir: str | Path) -> str:
+    """The id of the run in a log directory; empty if there is none."""
+    return _read_id(run_file(logdir))
 
 
 def own_run_id(logdir: str | Path) -> str:
@@ -154,7 +159,7 @@ def own_id(path: Path) -> str:
 
 def is_elsewhere(logdir: str | Path, run: str) -> bool:
     """Whether the trainer of a run has another log directory than this one; refuses a run that this is not of."""
-    own = _read_id(run_file(logdir))
+    own = read_run(logdir)
     if run and own and own != run:
         raise BadRequest(f"the log directory is that of run {own}, not of run {run}")
     return bool(run) and not own

@@ -36,7 +36,7 @@ class Message:
     def to_meta(self) -> dict[str, Any]:
         """The message as a dict of plain values; fields that are None are left out."""
         values = {name: getattr(self, name) for name, _, _ in _checks(type(self))}
-        return {k: v.to_meta() if isinstance(v, Message) else v for k, v in values.items() if v is not None}
+        return {k: _plain(v) for k, v in values.items() if v is not None}
 
     @classmethod
     def from_meta(cls, meta: Any) -> Self:
@@ -121,6 +121,55 @@ def _counts(value: Any) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)) or len(value) > _MOST_ITEMS:
         raise Unfit(f"a list of at most {_MOST_ITEMS} whole numbers")
     return tuple(map(whole(0), value))
+
+
+def text_list(most: int, most_bytes: int) -> Check:
+    """At most `most` texts of at most `most_bytes`."""
+
+    def check(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, (list, tuple)) or len(value) > most:
+            raise Unfit(f"a list of at most {most} texts")
+        return tuple(map(text(most_bytes), value))
+
+    return check
+
+
+def items(kind: type[Message], most: int) -> Check:
+    """At most `most` messages of a kind."""
+
+    def check(value: Any) -> tuple[Message, ...]:
+        if not isinstance(value, (list, tuple)) or len(value) > most:
+            raise Unfit(f"a list of at most {most} {kind.__name__}")
+        return tuple(_element(kind, item) for item in value)
+
+    return check
+
+
+def table(kind: type[Message], most: int, most_bytes: int = 64) -> Check:
+    """At most `most` messages of a kind, by a name of at most `most_bytes`."""
+    check_name = text(most_bytes, least=1)
+
+    def check(value: Any) -> dict[str, Message]:
+        if not isinstance(value, dict) or len(value) > most:
+            raise Unfit(f"a dict of at most {most} {kind.__name__}")
+        return {check_name(name): _element(kind, item) for name, item in value.items()}
+
+    return check
+
+
+def _element(kind: type[Message], value: Any) -> Message:
+    try:
+        return kind.from_meta(value)
+    except BadRequest as error:
+        raise Unfit(f"a {kind.__name__} in it: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.to_meta()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 Count = Annotated[int, whole(0)]

@@ -12,23 +12,43 @@ sample_batch_*  learner -> replay  -> rows or references        SampleRequest ->
 update          learner -> replay  stepid, new values ->                                     sent again
 add             learner -> logger  metrics ->                   RunPosition ->               sent again
 add             others -> logger   metrics ->                                                dropped
+status          joined -> actor    MachineStatus ->                                          dropped: another follows
 save            learner -> replay  SaveRequest -> ReplayCounts                               fails: part is missing
 save            learner -> logger  SaveRequest -> LoggerCounts                               fails: part is missing
 
 A plain portal program sends no metadata, says no hello, and is served with the defaults below. As a server it is called
-without both, and never asked to `act_many` or to `save`: an unknown method or key would end it.
+without both, and never asked to `act_many` or to `save`, nor told a `status`: an unknown method or key would end it.
 """
 
 import functools
+import json
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dreamfleet.roles.message import Count, Counts, Flag, Message, Name, Number, Paths, Seconds, Texts, text, whole
+from dreamfleet.roles.message import (
+    Count,
+    Counts,
+    Flag,
+    Message,
+    Name,
+    Number,
+    Paths,
+    Seconds,
+    Texts,
+    items,
+    table,
+    text,
+    text_list,
+    whole,
+)
 
-VERSION = 4  # raised with every change of a message; peers of another version are refused
+# Raised with every change of a message; peers of another version are refused. A method that a peer may do without, such
+# as `status`, does not raise it: who does not know it refuses its calls, and nothing else.
+VERSION = 4
 
 HELLO = "hello"
 LEASE = "lease"
+STATUS = "status"
 
 ACT, ACT_MANY = "act", "act_many"
 ADD_BATCH, TRAN = "add_batch", "tran"
@@ -46,6 +66,13 @@ RESET = "reset"  # in answers to `act`: the episode is over
 STEP_ID = "stepid"  # in batches and updates: the name of a row
 
 MARK_BYTES = 32  # of an actor's name, which replay keeps with its rows
+
+STATUS_BYTES = 1 << 16  # of a machine's status, as JSON
+STATUS_ROLES = 256
+STATUS_WAITS = 4  # of each of them
+STATUS_FAILURES = 2
+LAST_LINES, LINE_BYTES = 20, 300  # of the log of a role that failed
+WAIT_BYTES, REASON_BYTES = 200, 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +243,74 @@ class LoggerCounts(Message):
     episodes: Count = 0
     score: Number | None = None  # of the last episodes; without enough since the last checkpoint that has one, none
     is_eval: Flag = False  # whether these were of evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class RoleWait(Message):
+    """What a role waits for, as in `status.json`."""
+
+    what: Annotated[str, text(WAIT_BYTES)] = ""
+    seconds: Seconds = 0.0
+    share: Number = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCounts(Message):
+    """What a role has done so far, as in `status.json`."""
+
+    steps: Count | None = None
+    envs: Count | None = None
+    rebuilds: Count | None = None
+    lost_answers: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus(Message):
+    """What one process is doing, as in `status.json`."""
+
+    state: Name = "starting"
+    pid: Count | None = None
+    restarts: Count = 0
+    hangs: Count = 0
+    heartbeat_age_s: Seconds | None = None
+    cpu: Number | None = None  # cores
+    memory_mb: Number | None = None
+    exit: Annotated[str, text(REASON_BYTES)] | None = None  # of its life before
+    since: Seconds = 0.0  # it is in this state
+    waits: Annotated[tuple[RoleWait, ...], items(RoleWait, STATUS_WAITS)] = ()
+    figures: RoleCounts = RoleCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFailure(Message):
+    """The death of one process, and the end of its log."""
+
+    number: Count = 0  # counts up, so that each is told once
+    role: Name = ""
+    reason: Annotated[str, text(REASON_BYTES)] = ""
+    lines: Annotated[tuple[str, ...], text_list(LAST_LINES, LINE_BYTES)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus(Message):
+    """supervisor of joined roles -> actor, `status`: how they do, every few seconds; nobody waits for the answer.
+
+    What `status.json` there says, and the failures that have not been answered for yet.
+    """
+
+    owner: Name = ""  # as in the hellos of its roles
+    session: Name = ""  # this life of it, in which failures are counted
+    name: Name = ""  # of its directory
+    run: Name = ""  # whose log directory that is in; empty if it has one of its own
+    host: Name = ""
+    package: Name = ""  # version of dreamfleet
+    protocol: Count = 0
+    state: Name = "starting"
+    elapsed_s: Seconds = 0.0
+    env_rate: Number = 0.0  # steps per second
+    processes: Count = 0  # also those that there is no room for below
+    roles: Annotated[dict[str, RoleStatus], table(RoleStatus, STATUS_ROLES)] = field(default_factory=dict)
+    failures: Annotated[tuple[RoleFailure, ...], items(RoleFailure, STATUS_FAILURES)] = ()
+
+    def count_bytes(self) -> int:
+        return len(json.dumps(self.to_data()))

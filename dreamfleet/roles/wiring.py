@@ -92,10 +92,12 @@ def connect(
     ends: bool = False,
     max_inflight: int = 16,
     threaded: bool = True,
+    is_quiet: bool = False,
 ) -> rpc.Client:
     """A client of the role, called `name` on the other side, to which it presents itself as the role `me`.
 
     `facts` are further fields of its hello; with `ends`, all calls fail for good once the other side has refused it.
+    One that `is_quiet` logs nothing of its connection.
     """
     session = uuid.uuid4().hex
     introduction = Introduction(lambda: make_hello(options, me, session=session, **facts()), ends=ends)
@@ -111,6 +113,7 @@ def connect(
         threaded=threaded,
         greeting=introduction,
         repeated=SENT_AGAIN,
+        is_quiet=is_quiet,
     )
     client.session = session
     return client

@@ -89,6 +89,7 @@ def make_client(
     greeting_s: float = 5.0,
     greeting: Greeting | None = None,
     repeated: Collection[str] = (),
+    is_quiet: bool = False,
 ) -> Client:
     """A client of the role `peer`, which connects in the background.
 
@@ -96,11 +97,11 @@ def make_client(
     at a time. A server on this machine that has not greeted within `greeting_s` is tried again.
     A `greeting` goes first over every connection, and metadata with every call. Plain portal servers get neither, and
     do not hear of `protocol`; with `plain_handshake` they may be on other machines too.
-    Calls of the methods in `repeated` are sent again after a lost connection.
+    Calls of the methods in `repeated` are sent again after a lost connection. A client that `is_quiet` logs nothing.
     """
     parsed = Address.parse(addr)
     engine = choose_engine(parsed, transport)
-    calls = Calls(name, peer, max_inflight, greeting)
+    calls = Calls(name, peer, max_inflight, greeting, is_quiet=is_quiet)
     if reason := explain_host(parsed):
         calls.log.warning("address", f"{peer}: {reason}")
     if engine == "portal":

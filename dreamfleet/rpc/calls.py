@@ -106,7 +106,9 @@ class Calls:
     With a greeting there is one when the other side has accepted it.
     """
 
-    def __init__(self, name: str, peer: str, max_inflight: int, greeting: Greeting | None = None):
+    def __init__(
+        self, name: str, peer: str, max_inflight: int, greeting: Greeting | None = None, *, is_quiet: bool = False
+    ):
         self.greeting = greeting
         self.greet_at = math.inf  # when to greet again, unless there is a connection
         self.refusal: RpcError | None = None  # why there will never be one
@@ -121,7 +123,7 @@ class Calls:
         self.connections = 0  # how often a connection was made
         self.is_closed = False
         self.counters = Counters("late_replies", "lost_calls")
-        self.log = LimitedLog(name)
+        self.log = LimitedLog(name, is_quiet=is_quiet)
         self._changed = threading.Condition(self.lock)
         self._waiters = 0  # threads that wait for a change
 

@@ -9,10 +9,10 @@ _log = logging.getLogger("dreamfleet.rpc")
 
 
 class LimitedLog:
-    """Writes at most one line of a kind in a while, and says how many it left out."""
+    """Writes at most one line of a kind in a while, and says how many it left out; a quiet one writes nothing."""
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, name: str, *, is_quiet: bool = False):
+        self._name, self._is_quiet = name, is_quiet
         self._lock = threading.Lock()
         self._kinds: dict[str, list[float]] = {}  # kind -> [time of the last line, lines left out since]
 
@@ -23,6 +23,8 @@ class LimitedLog:
         self._write(logging.ERROR, kind, message)
 
     def _write(self, level: int, kind: str, message: str) -> None:
+        if self._is_quiet:
+            return
         now = time.monotonic()
         with self._lock:
             entry = self._kinds.setdefault(kind, [-_EVERY_S, 0])

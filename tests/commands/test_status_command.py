@@ -63,6 +63,21 @@ def test_it_says_how_far_the_run_is(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("not heard of for 90 s | training")
 
 
+def test_machines_that_have_joined_have_a_line_each_and_do_not_count(tmp_path, capsys):
+    role = {"state": "running", "restarts": 1, "waits": [{"what": "actor.act", "seconds": 9.0, "share": 0.5}]}
+    machine = {"package": "1.0", "env_rate": 1234.0, "processes": 2, "seen_s": 1.2, "roles": {"env0": role}}
+    machines = {"a.envs": {**machine, "state": "running"}, "b.envs": {**machine, "state": "failed", "roles": {}}}
+    for state, code in (("running", 0), ("failed", 1)):
+        write_status(tmp_path, state=state, machines=machines)
+        assert main(["status", str(tmp_path)]) == code
+        _, first, second = capsys.readouterr().out.splitlines()
+        assert first.startswith("a.envs: running | env steps/s 1.23k | roles 1/1 running, 1 restart | ")
+        assert "env0 waiting for the policy" in first and first.endswith("dreamfleet 1.0, heard of 1 s ago")
+        assert second == "b.envs: failed | env steps/s 1.23k | 2 processes | dreamfleet 1.0, heard of 1 s ago"
+    write_status(tmp_path, state="running", machines={"a": {}})
+    assert main(["status", str(tmp_path)]) == 1
+
+
 def test_a_directory_that_is_missing_is_an_error(tmp_path, capsys):
     assert main(["status", str(tmp_path / "nothing")]) == 2
     assert "is not a directory" in capsys.readouterr().err

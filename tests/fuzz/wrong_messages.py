@@ -34,6 +34,7 @@ FIELDS = [
     "session", "actor", "sequence", "step", "gap", "wait_s", "learner", "number", "received", "updates", "again",
     "reader", "progress", "name", "stepid", "priority", "envid", "is_eval", "is_first", "reward", "log/x",
     "role", "owner", "host", "package", "run", "task", "settings", "envs", "obs_space", "act_space", "counts",
+    "protocol", "state", "elapsed_s", "env_rate", "processes", "roles", "failures", "waits", "figures", "lines", "pid",
 ]  # fmt: skip
 DTYPES = [np.bool_, np.uint8, np.int8, np.int32, np.int64, np.uint64, np.float16, np.float32, np.float64]
 
@@ -71,6 +72,7 @@ class Peer:
         presented = self.first_env + ENVS + self._rng.choice(ENVS, 2, replace=False)
         yield self._hello("env", envs=presented.tolist(), **describe(CountingEnv()))
         yield Message(protocol.LEASE, protocol.LeaseRequest(f"peer{self._sequence}", "env0", 2).to_data(), {})
+        yield Message(protocol.STATUS, self._status(), {})
         # Environments of their own: of two requests for one at the same time, the later one counts.
         one, *two = self.first_env + self._rng.choice(ENVS, 3, replace=False)
         session = {"session": f"env{self._sequence}"}  # the newest, which takes over from those before
@@ -78,6 +80,14 @@ class Peer:
         yield Message(protocol.ACT, {**obs, "envid": int(one), "is_eval": False}, dict(session))
         many = {key: np.stack([value, value]) for key, value in obs.items()}
         yield Message(protocol.ACT_MANY, {**many, "envid": np.array(two), "is_eval": np.zeros(2, bool)}, session)
+
+    def _status(self) -> dict[str, Any]:
+        wait = protocol.RoleWait("actor.act", 1.5, 0.5)
+        role = protocol.RoleStatus("running", 7, 1, waits=(wait,), figures=protocol.RoleCounts(steps=10))
+        failure = protocol.RoleFailure(self._sequence, "env0", "killed by SIGKILL", ("one", "two"))
+        facts = {"package": "1.0", "protocol": protocol.VERSION, "state": "running", "processes": 1}
+        names = {"owner": "peer", "session": "peer", "name": "envs", "host": "there"}
+        return protocol.MachineStatus(**names, **facts, roles={"env0": role}, failures=(failure,)).to_data()
 
     def _for_replay(self) -> Iterator[Message]:
         session = f"learner{self._sequence}"

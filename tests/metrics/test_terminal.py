@@ -188,6 +188,16 @@ def test_workers_that_have_joined_show_their_own_figures():
     assert not any(text in line for text in ("score", "train ratio", "updates", "device", "replay"))
 
 
+def test_machines_that_have_joined_are_counted():
+    machines = {f"host{i}": {"state": "running", "processes": 12} for i in range(2)}
+    assert ", 2 machines joined (24 processes)" in show_line(PROGRESS, {**STATUS, "machines": machines})
+    machines = {"a": {"state": "silent", "processes": 12}, "b": {"state": "starting", "processes": 1}}
+    machines["c"] = {"state": "stopped", "processes": 1}
+    line = show_line(PROGRESS, {**STATUS, "machines": machines})
+    assert ", 1 machine joined (1 process), 1 machine silent" in line
+    assert "machine" not in show_line(PROGRESS, {**STATUS, "machines": {}})
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_updates_are_shown_where_they_are_the_limit(is_terminal):
     console = make_console(160, is_terminal)

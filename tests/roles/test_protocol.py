@@ -29,6 +29,10 @@ from tests.fleet import make_args, make_factories
 COUNTS = protocol.ReplayCounts(100, 50, 40, 30, 1000)
 READER = protocol.ReaderPlace("boot", 77)
 PROGRESS = protocol.RunProgress(COUNTS, 12, 3.5)
+WAIT = protocol.RoleWait("actor.act", 1.5, 0.5)
+FIGURES = protocol.RoleCounts(100, 2, 1, 3)
+ROLE = protocol.RoleStatus("running", 77, 1, 2, 0.5, 0.7, 120.5, "killed by SIGKILL", 9.5, (WAIT,), FIGURES)
+FAILURE = protocol.RoleFailure(3, "env0", "killed by SIGKILL", ("one", "two"))
 MESSAGES = [
     protocol.Hello(
         *(
@@ -61,6 +65,13 @@ MESSAGES = [
     protocol.RunPosition(5, PROGRESS),
     protocol.SaveRequest("step-5", "run"),
     protocol.LoggerCounts(8, -4.5, is_eval=True),
+    WAIT,
+    FIGURES,
+    ROLE,
+    FAILURE,
+    protocol.MachineStatus(
+        *("me", "abc", "envs", "run", "here", "1.0", 4, "running", 5.5, 20.5, 1, {"env0": ROLE}, (FAILURE,))
+    ),
 ]
 WRONG = {  # by the type of a good value
     int: [-2, 1.5, "3", True, 2**48, np.zeros(2, int), None],
@@ -84,7 +95,7 @@ def as_arrays(tree):
     if isinstance(tree, dict):
         return {k: as_arrays(v) for k, v in tree.items()}
     if isinstance(tree, tuple):
-        return [np.array(value) for value in tree]
+        return [as_arrays(value) for value in tree]
     return np.array(tree) if isinstance(tree, (bool, int, float)) else tree
 
 

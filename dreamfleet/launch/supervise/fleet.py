@@ -31,6 +31,8 @@ class Fleet:
         heartbeat_timeout_s: float,
         on_log: Callable[[str, str, str], None],
         on_status: Callable[[dict], None] | None,
+        on_death: Callable[[Cause, Path], None],
+        describe: Callable[[], dict],
         incarnations: Incarnations,
         start_role: StartRole,
     ):
@@ -43,6 +45,7 @@ class Fleet:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._on_log = on_log
         self._on_status = on_status
+        self._on_death, self._describe = on_death, describe
         self._can_write_status = True
         self._incarnations = incarnations
         self._start_role = start_role
@@ -163,7 +166,7 @@ class Fleet:
 
     def publish(self) -> None:
         """Writes the status; a full disk does not end the run."""
-        status = make_status(self.state, self.roles, time.monotonic() - self._start)
+        status = make_status(self.state, self.roles, time.monotonic() - self._start) | self._describe()
         try:
             write_status(self._logdir, status)
             self._can_write_status = True
@@ -244,6 +247,7 @@ class Fleet:
         head, _, more = cause.what.partition("\n")
         lines = [f"{head}: {what_next}", more, cause.frames]
         self._on_log(role.spec.name, "error" if is_fatal else "warning", "\n".join(filter(None, lines)))
+        self._on_death(cause, role.log_file)
 
     def _check(self) -> None:
         now = self.looked  # not later: this process may have been stopped since, and nobody has made up for it

@@ -13,7 +13,7 @@ from dreamfleet.launch.outcome import COMPLETE, FAILED, STOPPED, Outcome, stop_s
 from dreamfleet.launch.supervise.fleet import Fleet
 from dreamfleet.launch.supervise.incarnations import Incarnations
 from dreamfleet.launch.supervise.process import StartRole, start_here
-from dreamfleet.launch.supervise.role_record import EXIT_GRACE_S, RoleRecord
+from dreamfleet.launch.supervise.role_record import EXIT_GRACE_S, Cause, RoleRecord
 from dreamfleet.launch.topology import RoleSpec
 
 STOP_GRACE_S = 120.0  # for the main role to stop, with its checkpoint
@@ -27,9 +27,10 @@ class Supervisor:
     """Runs the roles until the main one returns, a stop is requested, or one of them fails for good.
 
     `on_log(role, level, text)` gets what the roles log and what happens to them; `on_status` the contents of
-    `status.json`, every second. Both are called in the thread of `run`. `describe_loss` says what is lost if the roles
-    are killed while they stop. Without `counts_lives`, the lives of its roles are not counted among those of the run.
-    `start_role` starts each of them, by default on this machine.
+    `status.json`, every second, to which `describe` may add; `on_death` why a role died, and its log. All are called in
+    the thread of `run`. `describe_loss` says what is lost if the roles are killed while they stop. Without
+    `counts_lives`, the lives of its roles are not counted among those of the run. `start_role` starts each of them, by
+    default on this machine.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class Supervisor:
         start_role: StartRole = start_here,
         on_log: Callable[[str, str, str], None] | None = None,
         on_status: Callable[[dict], None] | None = None,
+        on_death: Callable[[Cause, Path], None] = lambda *_: None,
+        describe: Callable[[], dict] = dict,
         describe_loss: Callable[[], str] = lambda: "nothing is saved",
     ):
         names = [spec.name for spec in specs]
@@ -59,6 +62,7 @@ class Supervisor:
         self._start_role = start_role
         self._on_log = on_log or _log
         self._on_status = on_status
+        self._on_death, self._describe = on_death, describe
         self._describe_loss = describe_loss
         self._interrupts = 0  # by Ctrl-C
         self._fleet: Fleet | None = None
@@ -87,7 +91,7 @@ class Supervisor:
         """
         (self._logdir / "logs").mkdir(parents=True, exist_ok=True)
         incarnations = Incarnations(self._logdir if self._counts_lives else None)
-        told = self._on_log, self._on_status
+        told = self._on_log, self._on_status, self._on_death, self._describe
         fleet = Fleet(
             self._roles, self._logdir, self._heartbeat_timeout_s, *told, incarnations, start_role=self._start_role
         )

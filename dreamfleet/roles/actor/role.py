@@ -21,10 +21,19 @@ from dreamfleet.roles.actor.carries import make_carries
 from dreamfleet.roles.actor.holders import Holders
 from dreamfleet.roles.actor.leases import FILE as LEASES
 from dreamfleet.roles.actor.leases import Leases
+from dreamfleet.roles.actor.machines import Machines
 from dreamfleet.roles.actor.outputs import OutputChecker
 from dreamfleet.roles.actor.requests import ActRequest, RequestParser, join, newest_only, pad, split_answers
 from dreamfleet.roles.actor.sender import DELAY_S, TransitionSender
-from dreamfleet.roles.hello import Reception, check_spaces, describe_spaces, make_hello, owner_of, stored_counts
+from dreamfleet.roles.hello import (
+    Reception,
+    RunIdentity,
+    check_spaces,
+    describe_spaces,
+    make_hello,
+    owner_of,
+    stored_counts,
+)
 from dreamfleet.roles.periodic import StatsSender, prefixed
 from dreamfleet.roles.protocol import Hello
 from dreamfleet.roles.tally import Tally, shared_tally
@@ -120,6 +129,7 @@ class Actor:
             self._holders.is_taken,
             self._live.age_s,
         )
+        self._machines = Machines(options.logdir, RunIdentity(options).run)
         self._parser = RequestParser(getattr(agent, "obs_space", None), self._holders)
         self._log = rpc.LimitedLog("actor")
         self._is_over = False
@@ -141,7 +151,7 @@ class Actor:
 
     def methods(self) -> dict[str, Handler]:
         """What the server answers to one by one, as functions of data and metadata."""
-        return {protocol.LEASE: self._leases.give}
+        return {protocol.LEASE: self._leases.give, protocol.STATUS: self._machines.take}
 
     def parsers(self) -> dict[str, Callable[[Any, dict], ActRequest]]:
         """What makes a request of data and metadata, by method."""
