@@ -155,11 +155,13 @@ def test_a_machine_that_shares_the_log_directory_is_seen_once(tmp_path, worker):
 
 
 def test_a_trainer_that_does_not_know_the_message_does_not_hinder_anybody(tmp_path, worker):
+    place = tmp_path / "there" / "joined" / "envs"
     with running_fleet(make_args(tmp_path / "run", **worker.options, **ENDLESS), forget_status) as fleet:
         worker.start(tmp_path / "there")
         wait_log(fleet, "refused a call of 'status': there is no such method")
+        eventually(lambda: is_running(read_status(place)), "its environments")
         fleet.wait_step(fleet.step() + 200)
-        status = read_status(tmp_path / "there" / "joined" / "envs")
+        status = read_status(place)
         assert is_running(status) and not any(role["restarts"] for role in status["roles"].values())
         assert worker.stop() == ""
         fleet.kill_to_end("agent")
