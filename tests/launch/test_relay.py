@@ -1,6 +1,7 @@
 """Roles behind relays, as on a Ray cluster, with the calls of Ray replaced by threads of this process."""
 
 import functools
+import importlib.util
 import os
 import signal
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,8 +15,9 @@ from dreamfleet.launch.supervise.process import Launch
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from tests.launch import targets
 
-pytest.importorskip("ray")
-pytestmark = pytest.mark.distributed
+# Not imported here: Ray reads its environment once, and tests with a cluster have one of their own.
+needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="needs Ray")
+pytestmark = [pytest.mark.distributed, needs_ray]
 
 
 class Actor:
