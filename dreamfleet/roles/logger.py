@@ -115,6 +115,7 @@ class LoggerRole:
         with self._lock:
             state = {
                 "episodes": self._progress.episodes,
+                "updates": self._progress.updates,
                 "scores": [[float(x) for x in self._scores[is_eval]] for is_eval in (False, True)],
             }
             is_eval = bool(self._scores[True])
@@ -139,7 +140,8 @@ class LoggerRole:
         self._progress.episodes = state["episodes"]
         for is_eval, scores in zip((False, True), state["scores"], strict=True):
             self._scores[is_eval].extend(scores)
-        self._progress.updates = checkpoint.manifest["updates"]
+        # A logger elsewhere has checkpoints of its own, which say no more than it knew itself.
+        self._progress.updates = checkpoint.manifest.get("updates", state.get("updates", 0))
         self._advance(checkpoint.step)
 
     def resume(self) -> None:

@@ -7,7 +7,7 @@ from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.options import read_args
 from dreamfleet.roles.logger import LoggerRole
-from dreamfleet.roles.protocol import LoggerCounts, LogPosition, SaveRequest
+from dreamfleet.roles.protocol import LoggerCounts, LogPosition, ReplayCounts, RunPosition, RunProgress, SaveRequest
 from tests.fleet import read_jsonl
 
 
@@ -67,6 +67,16 @@ def test_a_checkpoint_gets_the_score_of_new_episodes(tmp_path):
     assert save(20, score=6.0).score == 6.0, "those before are not among the last"
     assert save(12, is_eval=True, score=50.0) == LoggerCounts(42, 50.0, is_eval=True)
     assert save(10, score=99.0).score is None, "where there is evaluation, training does not count"
+
+
+def test_a_logger_elsewhere_goes_on_from_its_own_checkpoint(tmp_path):
+    role, *_ = make_role(tmp_path)
+    end_episode(role, LogPosition(step=7))
+    role.add({}, RunPosition(step=7, progress=RunProgress(ReplayCounts(), 3, 1.0)).to_meta())
+    role.save(SaveRequest("step-000000000007-000001", run="of the trainer").to_data(), {})
+    again, *_ = make_role(tmp_path)
+    again.restore(Checkpoints(tmp_path))
+    assert (again._progress.step, again._progress.episodes, again._progress.updates) == (7, 1, 3)
 
 
 def test_an_output_with_one_value_per_step_gets_every_episode(tmp_path):
