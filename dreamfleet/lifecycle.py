@@ -37,6 +37,8 @@ _failure_lock = threading.RLock()  # held until the listener has heard of the fa
 _failure: BaseException | None = None
 _failure_listener: Callable[[BaseException], None] | None = None
 _is_complete = False
+_stop_reason = ""  # that the supervisor is told
+_is_orphaned = False
 
 
 class Wait(NamedTuple):
@@ -226,6 +228,31 @@ def request_stop() -> None:
             log.exception("a callback of the stop failed")
 
 
+def ask_stop(reason: str) -> None:
+    """Has the whole run stopped, for a reason that only this process has heard of."""
+    global _stop_reason
+    _stop_reason = reason
+    if _listener:
+        _listener()
+    request_stop()
+
+
+def stop_reason() -> str:
+    """Why the supervisor is asked to stop the run, if it is."""
+    return _stop_reason
+
+
+def note_orphaned() -> None:
+    """Says that nobody has asked for the stop that follows: the supervisor is gone."""
+    global _is_orphaned
+    _is_orphaned = True
+
+
+def is_orphaned() -> bool:
+    """Whether this process stops because its supervisor is gone."""
+    return _is_orphaned
+
+
 def stop_soon() -> None:
     """Requests the stop without waiting for the callbacks that this runs."""
     with contextlib.suppress(RuntimeError):  # the interpreter is already shutting down
@@ -320,8 +347,8 @@ def is_complete() -> bool:
 
 def reset() -> None:
     """Forgets a past stop, so that one process can run several fleets one after the other."""
-    global _failure, _failure_listener, _has_progressed, _is_complete
-    _is_complete = False
+    global _failure, _failure_listener, _has_progressed, _is_complete, _stop_reason
+    _is_complete, _stop_reason = False, ""
     with _failure_lock:
         _failure = _failure_listener = None
     _has_progressed = False

@@ -88,6 +88,34 @@ class SeededAgent(Protocol):
     def seed_policy(self, number: int) -> None: ...
 
 
+class ReplicaPlace(NamedTuple):
+    """Where one of several processes meets the others that train the same agent."""
+
+    replica: int  # its number, from 0
+    replicas: int
+    coordinator: str  # host:port where replica 0 serves the others
+    listen: str = ""  # in replica 0, the host:port that it binds for that
+
+
+@runtime_checkable
+class ReplicatedAgent(Protocol):
+    """An agent that several processes can train together, each on batches of its own, as if on one batch of all.
+
+    `join_replicas` is called on the class, in every process before an agent is made there, with the options of the
+    agent. `share_state` comes once in every process, after `load` in that of replica 0: all get its state, and are
+    returned its numbers. `prepare_update` is called once before the first `train`, with the same arguments: what takes
+    long, such as compiling, belongs there, as replicas in an update wait for each other only for a while. From then on
+    all make the same calls of `train`.
+    """
+
+    @classmethod
+    def join_replicas(cls, place: ReplicaPlace, options: Any) -> None: ...
+
+    def share_state(self, numbers: tuple[float, ...]) -> tuple[float, ...]: ...
+
+    def prepare_update(self, carry: Carry, data: Batch) -> None: ...
+
+
 class PolicyProgram(NamedTuple):
     """A function that `jax.export` has serialised, and the arrays to call it with.
 

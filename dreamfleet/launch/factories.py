@@ -10,11 +10,12 @@ import elements
 import numpy as np
 
 from dreamfleet import lifecycle
+from dreamfleet.agent.contract import ReplicaPlace
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.base.keys import without_logs
 from dreamfleet.base.loader import load_option
 from dreamfleet.base.logdir import HELD_OUT
-from dreamfleet.base.seeds import derive_seed
+from dreamfleet.base.seeds import derive_seed, replica_seed
 from dreamfleet.envs import Env, make_env
 from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.metrics import make_writers
@@ -26,7 +27,15 @@ from dreamfleet.replay.archive import Archive
 from dreamfleet.replay.frozen import FrozenStore
 from dreamfleet.replay.mixed import MixedStore
 from dreamfleet.replay.schema import Column, Schema
-from dreamfleet.replay.space import check_fit, choose_capacity, disk_room, format_bytes, memory_room, plan
+from dreamfleet.replay.space import (
+    check_fit,
+    choose_capacity,
+    disk_room,
+    format_bytes,
+    memory_room,
+    plan,
+    refuse_network,
+)
 
 EVAL_STEPS = 10_000  # of evaluation data that are kept when no capacity is given
 
@@ -57,14 +66,31 @@ def make_factories(options: Options, task: Callable | None = None, agent: Callab
     )
 
 
-def make_run_agent(options: Options, task: Callable | None = None, agent: Callable | None = None) -> Any:
-    """The agent that `agent` is or the options name, built for the spaces of the task."""
+def make_run_agent(
+    options: Options,
+    task: Callable | None = None,
+    agent: Callable | None = None,
+    place: ReplicaPlace | None = None,
+) -> Any:
+    """The agent that `agent` is or the options name, built for the spaces of the task; with a place one of several."""
+    make_agent: Any = agent or load_agent_class(options.agent)
+    if place:
+        check_replicated(options, make_agent)
+        make_agent.join_replicas(place, agent_options(options))
     env = make_run_env(options, 0, task)
     obs_space = without_logs(env.obs_space)
     act_space = dict(env.act_space)
     env.close()
-    make_agent = agent or load_agent_class(options.agent)
     return make_agent(obs_space, act_space, agent_options(options))
+
+
+def check_replicated(options: Options, make_agent: Any) -> None:
+    """Refuses an agent that cannot be trained by several processes."""
+    lacking = [name for name in ("join_replicas", "share_state", "prepare_update") if not hasattr(make_agent, name)]
+    if lacking:
+        reason = f"has no {', '.join(lacking)}, which run.replicas={options.run.replicas} needs"
+        remedy = "add them (dreamfleet.agent.contract.ReplicatedAgent), or set run.replicas to 1"
+        raise ConfigError("agent", options.agent, reason, remedy)
 
 
 def load_agent_class(name: str) -> Any:
@@ -79,7 +105,7 @@ def make_run_env(
 
     With `has_results`, the first of them writes the result files of its suite, if it has any.
     """
-    seed = derive_seed(options.seed, "env", index, lifecycle.incarnation(), rebuild)
+    seed = derive_seed(_data_seed(options), "env", index, lifecycle.incarnation(), rebuild)
     results = options.env.bsuite.results or str(Path(options.logdir) / "bsuite")
     bsuite = BsuiteOptions(results if has_results and index == 0 else "")
     return make_env(task or options.task, seed, dataclasses.replace(options.env, bsuite=bsuite))
@@ -106,7 +132,7 @@ def _open_frozen(
     options: Options, directory: str | Path, name: str, sampling: ReplayOptions | None = None
 ) -> FrozenStore:
     is_serial = options.run.mode == "serial"
-    seed = derive_seed(options.seed, f"replay_{name}", 0, lifecycle.incarnation())
+    seed = derive_seed(_data_seed(options), f"replay_{name}", 0, lifecycle.incarnation())
     return FrozenStore(options.sequence_length, directory, sampling=sampling, truncates=is_serial, seed=seed)
 
 
@@ -124,8 +150,13 @@ def _make_store(options: Options, mode: str) -> Store:
         online=replay.online and is_train,
         sync_every=replay.sync_every,
         truncates=options.run.mode == "serial",
-        seed=derive_seed(options.seed, f"replay_{mode}", 0, lifecycle.incarnation()),
+        seed=derive_seed(_data_seed(options), f"replay_{mode}", 0, lifecycle.incarnation()),
     )
+
+
+def _data_seed(options: Options) -> int:
+    """That of environments and replay, which differ between replicas."""
+    return replica_seed(options.seed, options.run.replica)
 
 
 def _least_capacity(options: Options, mode: str) -> int:
@@ -143,6 +174,8 @@ def check_replay(options: Options, spaces: dict[str, elements.Space]) -> str:
     )
     _check_recorded(options, schema)
     is_disk, directory = options.replay.storage == "disk", options.replay_directory / "train"
+    if is_disk:
+        refuse_network(directory)
     room, place = (disk_room(directory), str(directory)) if is_disk else (memory_room(), "memory")
     capacity = options.replay.capacity or max(
         choose_capacity(schema, options.run.steps, room), _least_capacity(options, "train")
@@ -189,9 +222,15 @@ def make_run_stream(options: Options, replay: Replay, mode: str) -> Iterator[Bat
 
 
 def make_run_logger(options: Options) -> elements.Logger:
-    """A logger with the writers that `logger.outputs` names."""
+    """A logger with the writers that `logger.outputs` names; replicas other than the first write nothing."""
+    run_logger = elements.Logger(elements.Counter(), [_discard] if options.run.replica else _make_writers(options))
+    run_logger.keeps_episodes = True  # type: ignore[attr-defined]
+    return run_logger
+
+
+def _make_writers(options: Options) -> list[Callable]:
     logger = options.logger
-    writers = make_writers(
+    return make_writers(
         logger.outputs,
         options.logdir,
         logger.fps,
@@ -199,6 +238,7 @@ def make_run_logger(options: Options) -> elements.Logger:
         reports=logger.reports,
         metric_names=logger.names,
     )
-    run_logger = elements.Logger(elements.Counter(), writers)
-    run_logger.keeps_episodes = True  # type: ignore[attr-defined]
-    return run_logger
+
+
+def _discard(_: Any) -> None:
+    """A writer that writes nothing: the logger wants one."""

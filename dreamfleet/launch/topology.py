@@ -35,6 +35,7 @@ class RoleSpec:
       is_main: the run is complete when this role returns; it is the first to be stopped.
       ends_run: the run is complete when this role returns.
       is_spread: may run on any machine of a cluster, while the others share one.
+      is_fleet: starts roles of its own, and takes of its machine what a whole fleet takes.
       in_thread: run in a thread of the supervisor's process, where it cannot be restarted.
       stop_order: among the other roles, lower ones are stopped first.
       stop_grace_s: time to stop in that it gets at least.
@@ -51,6 +52,7 @@ class RoleSpec:
     is_main: bool = False
     ends_run: bool = False
     is_spread: bool = False
+    is_fleet: bool = False
     in_thread: bool = False
     stop_order: int = 0
     stop_grace_s: float = 0.0

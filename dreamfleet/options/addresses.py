@@ -10,8 +10,11 @@ from dreamfleet.errors import ConfigError
 from dreamfleet.options.run import SERVERS, RunOptions
 
 
-def check_addresses(run: RunOptions, listens: Iterable[str]) -> None:
-    """Raises ConfigError for a malformed address, one given twice, or one of the roles in `listens` that is taken."""
+def check_addresses(run: RunOptions, listens: Iterable[str], remedy: str = "") -> None:
+    """Raises ConfigError for a malformed address, one given twice, or one of the roles in `listens` that is taken.
+
+    `remedy` is what to do about the last, unless any other address would do.
+    """
     seen: dict[str, str] = {}
     for role in SERVERS:
         key, addr = f"run.{role}_addr", run.address(role)
@@ -19,8 +22,10 @@ def check_addresses(run: RunOptions, listens: Iterable[str]) -> None:
         if addr in seen and "{auto}" not in addr:
             raise ConfigError(key, addr, f"is also {seen[addr]}", "give each role an address of its own")
         seen[addr] = key
+    if run.gang and run.replica == 0 and "actor" in listens:
+        _check_free("run.gang", run.gang, "is replica 0 running already? Otherwise choose another, for all replicas")
     for role in listens:
-        _check_free(f"run.{role}_addr", run.address(role))
+        _check_free(f"run.{role}_addr", run.address(role), remedy)
 
 
 def is_tcp(addr: str) -> bool:
@@ -40,7 +45,7 @@ def _check_form(key: str, text: str, transport: str) -> None:
         raise ConfigError(key, text, reason, "create it, or use ipc:{auto}")
 
 
-def _check_free(key: str, text: str) -> None:
+def _check_free(key: str, text: str, remedy: str = "") -> None:
     addr = Address.parse(text, key)
     if addr.is_ipc or addr.is_auto:
         return
@@ -60,5 +65,5 @@ def _check_free(key: str, text: str) -> None:
             errno.EADDRNOTAVAIL: "names a host that is not this machine",
         }
         reason = reasons.get(error.errno or 0, f"cannot be listened on ({error.strerror})")
-        remedy = f"choose another, or {join_host(host, '{auto}')} for a free port"
+        remedy = remedy or f"choose another, or {join_host(host, '{auto}')} for a free port"
         raise ConfigError(key, text, reason, remedy) from None

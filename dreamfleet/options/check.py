@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from dreamfleet.base.addresses import is_ipc
+from dreamfleet.base.addresses import Address, is_ipc
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.base.extras import check_installed, install_command
 from dreamfleet.base.logdir import KEY_VARIABLE
@@ -24,19 +24,35 @@ NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 GYM_ID = r"gym_[\w.]+:[\w./-]+"  # with the module that registers it
 
 
-def check_options(options: Options, listens: Iterable[str] | None = None) -> None:
-    """Raises ConfigError for the first option that cannot work.
-
-    `listens` names the roles whose addresses are bound on this machine; by default those that the run starts here.
-    """
+def check_options(options: Options) -> None:
+    """Raises ConfigError for the first option of a run that cannot work."""
     _check_lengths(options)
     _check_names(options)
     _check_roles(options)
+    if options.run.replicas > 1 or options.run.gang or options.run.replica:
+        _check_gang(options)
     if options.run.launcher == "ray":
         check_ray(options.run, options.ray)
     _check_mix(options)
     _check_checkpoint(options)
-    check_addresses(options.run, _listening(options) if listens is None else listens)
+    check_addresses(options.run, _listening(options))
+    _check_logdir(options.logdir)
+
+
+def check_role(options: Options, kind: str, listens: Iterable[str]) -> None:
+    """The same for a role that joins a run from here; what concerns the whole run was checked where that started.
+
+    `listens` names the servers among actor, replay and logger whose addresses are bound on this machine.
+    """
+    _check_lengths(options)
+    _check_names(options)
+    _check_handshake(options.run)
+    if kind == "envs" and not options.run.envs + options.run.eval_envs:
+        raise ConfigError("run.envs", 0, "leaves no environment to join with", "give at least 1, or set run.eval_envs")
+    if kind == "replay":
+        _check_mix(options)
+    remedy = f"has a {kind} joined from here already? Otherwise free it: the run looks for its {kind} at this address"
+    check_addresses(options.run, listens, remedy)
     _check_logdir(options.logdir)
 
 
@@ -94,9 +110,7 @@ def _check_roles(options: Options) -> None:
     for role in (role for role, is_remote in remote.items() if is_remote and run.mode == "serial"):
         reason = "cannot work with run.mode='serial', where every role is in one process"
         raise ConfigError(f"run.remote_{role}", True, reason, "set it to False, or run.mode to parallel")
-    if run.portal_plain_handshake and run.transport != "portal":
-        reason = f"concerns the portal library, but run.transport is {run.transport}"
-        raise ConfigError("run.portal_plain_handshake", True, reason, "set it to False, or run.transport to portal")
+    _check_handshake(run)
     if run.leg and (run.mode != "serial" or options.replay.storage != "disk"):
         reason = "requires run.mode=serial and replay.storage=disk"
         raise ConfigError("run.leg", run.leg, reason, "set these, or set it to 0")
@@ -107,6 +121,43 @@ def _check_roles(options: Options) -> None:
         if remote[role] and "{auto}" in addr:
             reason = f"must be a fixed host:port with run.remote_{role}=True"
             raise ConfigError(f"run.{role}_addr", addr, reason, f"name the host:port where that {role} listens")
+
+
+def _check_handshake(run: RunOptions) -> None:
+    if run.portal_plain_handshake and run.transport != "portal":
+        reason = f"concerns the portal library, but run.transport is {run.transport}"
+        raise ConfigError("run.portal_plain_handshake", True, reason, "set it to False, or run.transport to portal")
+
+
+def _check_gang(options: Options) -> None:
+    """Refuses what several learners cannot do together."""
+    run = options.run
+    several = f"run.replicas={run.replicas}"
+    if run.replica >= run.replicas:
+        reason = f"is not one of the numbers 0 to {run.replicas - 1} of {several}"
+        raise ConfigError("run.replica", run.replica, reason, "lower it, or raise run.replicas")
+    if run.replicas == 1:
+        reason = "is where several learners meet, but run.replicas is 1"
+        raise ConfigError("run.gang", run.gang, reason, "leave it empty, or raise run.replicas")
+    addr = Address.parse(run.gang, "run.gang") if run.gang else None
+    is_placed = run.launcher == "ray"  # which finds an address, and starts the others
+    if is_placed and run.replica:
+        reason = "is started by that of replica 0 with run.launcher=ray"
+        raise ConfigError("run.replica", run.replica, reason, "leave it out, or set run.launcher to local")
+    if addr.is_ipc or addr.is_auto if addr else not is_placed:
+        reason = f"is not the host:port where the learners of {several} meet"
+        raise ConfigError("run.gang", run.gang, reason, "name that of replica 0, as in --run.gang host0:6400, for all")
+    lone = (
+        ("run.mode", run.mode, run.mode == "serial", "has one learner", "set it to parallel"),
+        ("run.agent_process", False, not run.agent_process, "leaves nothing to restart", "set it to True"),
+        ("run.remote_envs", True, is_placed and run.remote_envs, "leaves other replicas without", "set it to False"),
+        ("run.restart", False, not run.restart, "ends the run where all have to restart", "set it to True"),
+        ("jax.sharding", "sharded", options.jax.sharding == "sharded", "spreads what all need", "set it to replicated"),
+        ("replay.mix", options.replay.mix, bool(options.replay.mix), "makes batches differ in kind", "leave it empty"),
+    )
+    for key, value, is_set, reason, remedy in lone:
+        if is_set:
+            raise ConfigError(key, value, f"{reason}, but {several}", f"{remedy}, or set run.replicas to 1")
 
 
 def check_ray(run: RunOptions, ray: RayOptions) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ruamel.yaml import YAML
 
 from dreamfleet.base.hints import choose_from
+from dreamfleet.base.logdir import KEY_FILE, KEY_VARIABLE
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.fields import build, find_options, flatten
 from dreamfleet.options.root import Options
@@ -52,6 +53,18 @@ def change_options(
     if flat["replay.mix"]:
         flat["replay.mix"] = str(Path(flat["replay.mix"]).expanduser().absolute())
     return build(type(base), flat)
+
+
+def place_replica(options: O) -> O:
+    """The options of a replica other than the first: its log directory is inside that of the run, which has the key."""
+    run, logdir = options.run, Path(options.logdir)
+    if not run.replica:
+        return options
+    if run.key_file and not Path(run.key_file).expanduser().exists():
+        remedy = "copy that of replica 0 (run.key in its log directory)"
+        raise ConfigError("run.key_file", run.key_file, "does not exist", remedy)
+    key = run.key_file or os.environ.get(KEY_VARIABLE) or str(logdir / KEY_FILE)
+    return change_options(options, {"logdir": str(logdir / f"replica-{run.replica}"), "run.key_file": key})
 
 
 def load_preset(name: str) -> dict[str, Any]:

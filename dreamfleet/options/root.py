@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from dreamfleet.base.logdir import REPLAY
 from dreamfleet.options.dreamer import DreamerOptions
 from dreamfleet.options.env import EnvOptions
-from dreamfleet.options.fields import option, section
+from dreamfleet.options.fields import flatten, option, section
 from dreamfleet.options.jax import JaxOptions
 from dreamfleet.options.logger import LoggerOptions
 from dreamfleet.options.ray import RayOptions
@@ -66,6 +66,7 @@ class RoleOptions(MainOptions, RunOptions):
     most_envs: int = 0  # that the replay has room for; 0 where that is not known
     run_id: str = ""  # of the run, where it is known
     owner: str = ""  # whoever started this process, where that is known
+    shared: dict[str, str] = dataclasses.field(default_factory=dict)  # options in which all replicas agree
 
     def __post_init__(self) -> None:
         if self.is_offline:  # there is nothing that training could keep pace with
@@ -88,6 +89,18 @@ class AgentOptions(RoleOptions):
 
 
 R = TypeVar("R", bound=RoleOptions)
+
+# Beside the section `dreamer`: what the replicas' common updates depend on.
+SHARED = (
+    *("task", "agent", "seed", "batch_size", "batch_length", "consec_train", "replay_context"),
+    *("jax.precision", "jax.train_devices", "run.replicas"),
+)
+
+
+def shared_options(options: Options) -> dict[str, str]:
+    """The options that have to be the same in all replicas, as text."""
+    flat = {key: value for key, value in flatten(options).items() if key in SHARED or key.startswith("dreamer.")}
+    return {key: str(value) for key, value in {**flat, "replay.priority": options.replay.priority > 0}.items()}
 
 
 def role_options(options: Options, **facts: Any) -> RoleOptions:

@@ -61,6 +61,16 @@ class RunOptions:
     remote_logger: bool = option(
         False, "the logger joins from another machine (dreamfleet role logger)", can_change=True
     )
+    replicas: int = option(
+        1, "learners that train one agent together, each with environments and a replay buffer of its own",
+        at_least=1, at_most=1024, can_change=True,
+    )  # fmt: skip
+    replica: int = option(
+        0, "number of this learner among the replicas; 0 reports and saves", at_least=0, can_change=True
+    )
+    gang: str = option(
+        "", "host:port where replica 0 listens for the other replicas; on Ray it is found", can_change=True
+    )
     transport: Literal["auto", "zmq", "portal"] = option(
         "auto",
         "transport between roles: auto (unix sockets on one machine, ZeroMQ with CURVE over TCP), zmq or portal",

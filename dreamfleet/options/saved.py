@@ -24,6 +24,7 @@ from dreamfleet.options.tasks import task_section
 log = logging.getLogger("dreamfleet.options")
 
 FILENAME = "config.yaml"
+_OURS = {"task", "logdir", "run"}  # sections and options that the file of a run has, of whichever version
 
 
 def save_options(options: Options) -> Path:
@@ -67,6 +68,30 @@ def read_saved(path: Path) -> dict[str, Any]:
         reason = f"holds a {FILENAME} that cannot be read ({' '.join(str(error).split())})"
         remedy = f"repair or delete {path}, or use another logdir"
         raise ConfigError("logdir", str(path.parent), reason, remedy) from None
+
+
+def refuse_foreign(logdir: str | Path) -> None:
+    """Raises ConfigError for a directory of other things, where a new run would replace files or litter."""
+    path, remedy = Path(logdir).expanduser(), "name a directory for the run, such as ~/logdir/NAME"
+    if path.resolve() in (_find_home(), Path("/")):
+        raise ConfigError("logdir", str(logdir), "is not a place for the files of a run", remedy)
+    if is_saved(path) and not _OURS.issubset(_read_keys(path / FILENAME)):
+        raise ConfigError("logdir", str(logdir), f"holds a {FILENAME} that is not of a run", remedy)
+
+
+def _find_home() -> Path | None:
+    try:
+        return Path.home().resolve()
+    except RuntimeError:  # a user without one, as in containers
+        return None
+
+
+def _read_keys(path: Path) -> set[str]:
+    try:
+        values = YAML(typ="safe").load(path)
+    except (OSError, UnicodeDecodeError, YAMLError, ValueError):
+        return set()
+    return set(values) if isinstance(values, Mapping) else set()
 
 
 def fixed_values(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def parse_value(option: Option, value: Any) -> Any:
             raise ConfigError(option.key, _shown(value), "is an empty list", remedy)
         return tuple(_parse_one(option, word) for word in words)
     if not words:
-        example = "''" if option.default == "" else option.default
+        example = "VALUE" if option.default == "" else option.default
         raise ConfigError(option.key, "", "has no value", f"write it behind the option, as in --{option.key} {example}")
     if len(words) > 1:
         reason = f"has {len(words)} values but takes one"

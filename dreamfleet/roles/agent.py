@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -14,8 +15,9 @@ from dreamfleet.base.addresses import is_ipc
 from dreamfleet.base.extras import install_command
 from dreamfleet.options import SERVERS, Args, RoleOptions, key_file, read_args
 from dreamfleet.roles.actor.role import parallel_actor
+from dreamfleet.roles.gang.member import open_gang
 from dreamfleet.roles.hello import own_run_id
-from dreamfleet.roles.learner.role import parallel_learner
+from dreamfleet.roles.learner.role import learn, parallel_learner
 from dreamfleet.roles.wiring import load_factory
 
 log = logging.getLogger("dreamfleet.agent")
@@ -33,7 +35,22 @@ def parallel_agent(make_agent: bytes | Callable, args: Args) -> None:
         options = dataclasses.replace(options, run_id=own_run_id(options.logdir))
         if not all(is_ipc(options.address(role)) for role in SERVERS):
             rpc.make_key(key_file(options))
-    run_sides(construct(load_factory(make_agent)), parallel_learner, parallel_actor, options)
+    make = load_factory(make_agent)
+    if options.replicas > 1:
+        run_replica(make, options)
+    else:
+        run_sides(construct(make), parallel_learner, parallel_actor, options)
+
+
+def run_replica(make_agent: Callable[..., Agent], options: RoleOptions) -> None:
+    """The same for one of several agents that are trained as one; the factory is given its place among them."""
+    gang = open_gang(options)
+    try:
+        if place := gang.join():
+            learner = functools.partial(learn, gang=gang)
+            run_sides(construct(functools.partial(make_agent, place=place)), learner, parallel_actor, options)
+    finally:
+        gang.close()
 
 
 def construct(make_agent: Callable[[], Agent]) -> Agent:

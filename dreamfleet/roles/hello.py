@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import dreamfleet
+from dreamfleet.base.joined import FOLDER
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import BadRequest, DreamfleetError, Refused, RpcError, RunOver
 from dreamfleet.options import RoleOptions
@@ -102,7 +103,7 @@ class Reception:
         return dataclasses.replace(ours, run=self._identity.run).to_data()
 
     def knows(self, session: str, role: str) -> bool:
-        """Whether somebody of this role has presented itself with this session."""
+        """Whether somebody of this role has presented itself as this client."""
         return self._peers.get(session) == role
 
     def _check_run(self, theirs: Hello, role: str) -> None:
@@ -118,7 +119,7 @@ class RunIdentity:
     """The id of the run that a role belongs to: its fleet's, or that of the first trainer that it worked for."""
 
     def __init__(self, options: RoleOptions):
-        self._joined = Path(options.logdir) / "joined" / "run.id"
+        self._joined = Path(options.logdir) / FOLDER / "run.id"
         self.run = options.run_id or read_run(options.logdir) or _read_id(self._joined)
 
     def adopt(self, run: str) -> None:

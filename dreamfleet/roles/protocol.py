@@ -15,6 +15,10 @@ add             others -> logger   metrics ->                                   
 status          joined -> actor    MachineStatus ->                                          dropped: another follows
 save            learner -> replay  SaveRequest -> ReplayCounts                               fails: part is missing
 save            learner -> logger  SaveRequest -> LoggerCounts                               fails: part is missing
+gang_join       learner -> gang    GangJoin -> GangPlace                                     asked again
+gang_watch      learner -> gang    GangSign -> GangNews                                      fails: the gang is broken
+gang_pass       learner -> gang    GangSign -> GangNews                                      fails: the gang is broken
+gang_end        learner -> gang    GangSign -> GangNews                                      fails: the gang is broken
 
 A plain portal program sends no metadata, says no hello, and is served with the defaults below. As a server it is called
 without both, and never asked to `act_many` or to `save`, nor told a `status`: an unknown method or key would end it.
@@ -53,6 +57,7 @@ STATUS = "status"
 ACT, ACT_MANY = "act", "act_many"
 ADD_BATCH, TRAN = "add_batch", "tran"
 UPDATE, ADD, SAVE = "update", "add", "save"
+GANG_JOIN, GANG_WATCH, GANG_PASS, GANG_END = "gang_join", "gang_watch", "gang_pass", "gang_end"
 MODES = ("train", "report", "eval")
 ROLES = ("env", "actor", "learner", "replay", "logger")
 SAMPLE_BATCH = {mode: f"sample_batch_{mode}" for mode in MODES}
@@ -314,3 +319,46 @@ class MachineStatus(Message):
 
     def count_bytes(self) -> int:
         return len(json.dumps(self.to_data()))
+
+
+@dataclass(frozen=True, slots=True)
+class GangJoin(Message):
+    """learner -> gang, `gang_join`: a replica asks for its place among those that train one agent."""
+
+    replica: Count
+    session: Name  # this life of it
+    owner: Name = ""  # whoever restarts it
+    host: Name = ""
+    settings: Texts = field(default_factory=dict)  # that all have to have in common
+    wait_s: Seconds = 0.0  # after which the answer says `is_pending`
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlace(Message):
+    """gang -> learner, `gang_join`: which life of the gang this is, and where its agents meet on the gang's host."""
+
+    is_pending: Flag = False  # not all are there
+    generation: Count = 0
+    port: Count = 0
+    missing: Counts = ()  # replicas
+
+
+@dataclass(frozen=True, slots=True)
+class GangSign(Message):
+    """learner -> gang: a sign of life, with the next common step (`gang_pass`) or the verdict (`gang_end`)."""
+
+    session: Name
+    generation: Count
+    wait_s: Seconds = 0.0  # for news
+    update: Annotated[int, whole(-1)] = -1
+    verdict: Name = ""  # complete, stopped
+
+
+@dataclass(frozen=True, slots=True)
+class GangNews(Message):
+    """gang -> learner: whether all make the update, or whether and why the gang is over or broken."""
+
+    may_update: Flag = False
+    verdict: Name = ""
+    by: Count = 0  # the replica of the verdict
+    broken: Annotated[str, text(REASON_BYTES)] = ""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dreamfleet.agent.contract import GrowingSlotAgent
-from dreamfleet.agent.dreamer import Dreamer
+from dreamfleet.agent.dreamer import Dreamer, devices
 from dreamfleet.agent.dreamer.learning import DETER, STOCH
 from dreamfleet.errors import CheckpointError, ConfigError, NonFiniteLoss
 from tests.agent.batches import ACT_SPACE, IMAGE_SPACE, OBS_SPACE, QUICK, make_batch, make_config
@@ -59,6 +59,16 @@ def trained(agent, start, config):
         carry, outs, metrics = agent.train(carry, data)
         results.append((outs, metrics))
     return batches, results
+
+
+def test_quick_compilation_makes_the_same_parameters(agent, start, config, monkeypatch):
+    thorough = {"xla_backend_optimization_level": 3}  # XLA's own default, which tests lower
+    assert devices.quick_compiler_options()["xla_backend_optimization_level"] < 3
+    monkeypatch.setattr(devices, "quick_compiler_options", lambda: thorough)
+    other = Dreamer(MIXED, ACT_SPACE, config, QUICK).save()
+    assert other.keys() == start.keys()
+    for name, values in start.items():
+        np.testing.assert_array_equal(values, other[name], err_msg=name)
 
 
 def first_obs(batch):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from benchmarks.chaos.fleet import ChaosFleet
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.invitation import read_invitation
-from dreamfleet.launch.ray.fit import Bundle, check_fit
+from dreamfleet.launch.ray.fit import Bundle, Bundles, check_fit
+from dreamfleet.launch.supervise.status import read_status
 from tests.fleet import DEADLINE_S, eventually
 
 # Ray has warnings of its own, and takes a node for dead that does not start within 30 s: not beside other tests.
@@ -22,6 +24,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.distributed, pytest.mark.filterwarn
 
 # A node counts as lost after three seconds; Ray's default is half a minute.
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+MEETING = Path(__file__).parents[1] / "roles" / "gang" / "meeting.py"
 NODE = {"num_cpus": 2, "labels": {"kind": "worker"}}
 RUN = {
     "agent": "dreamfleet.agent.random:RandomAgent",
@@ -256,15 +259,64 @@ def test_a_run_with_a_shared_logdir_goes_on_without_the_node_of_its_agent(cluste
         check_ended(fleet, cluster)
 
 
+def test_replicas_are_fleets_on_nodes_of_their_own_and_come_back_as_one(cluster, tmp_path):
+    cluster.grow(2)
+    shutil.copy(MEETING, tmp_path)  # the directory that the command is called in
+    several = {"agent": "meeting:MeetingAgent", "run__replicas": 2, "run__save_every": 1}
+    several |= {"task": "dummy_vector", "run__envs": 1}
+    with running(cluster, tmp_path, **several) as fleet:
+
+        def replica() -> dict:
+            with contextlib.suppress(OSError):
+                return read_status(fleet.logdir / "replica-1")["roles"]
+            return {}
+
+        def updates() -> list[int]:
+            agents = [roles["agent"] for roles in (fleet.status()["roles"], replica()) if "agent" in roles]
+            return [agent["figures"].get("new_updates", 0) for agent in agents]
+
+        def wait_updates() -> None:
+            fleet.eventually(lambda: len(updates()) == 2 and min(updates()) > 2, "updates of both replicas")
+
+        wait_running(fleet)
+        wait_updates()
+        above = {parent.pid for parent in psutil.Process(replica()["agent"]["pid"]).parents()}
+        assert above & {raylet(node) for node in cluster.nodes}
+        fleet.eventually(lambda: Checkpoints(fleet.logdir).latest("agent"), "a checkpoint")
+
+        agents = [fleet.pid("agent"), replica()["agent"]["pid"]]
+        os.kill(agents[1], signal.SIGKILL)
+        wait_back(fleet, "agent", agents[0])
+        wait_updates()
+
+        first, agent = fleet.pid("replica1"), fleet.pid("agent")
+        cluster.kill_node(first)
+        cluster.grow(2)
+        wait_back(fleet, "replica1", first)
+        wait_back(fleet, "agent", agent)
+        wait_updates()
+        check_secrecy(fleet)
+
+        assert "checkpoint step-" in fleet.stop()
+        assert not (fleet.logdir / "replica-1" / "ckpt").exists(), "replica 0 alone saves"
+        cluster.check_free()
+        assert not fleet.processes()
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        (
+            {"agent": "meeting:MeetingAgent", "run.replicas": 3, "run.envs": 2},
+            "run.replicas=3 needs a node with CPU 2.5 for each replica beside the first, and there is room for 0",
+        ),
         ({"ray.agent_gpus": 1}, "ray.agent_gpus=1.0 does not fit: the node of this command, where logdir is"),
         ({"ray.worker_cpus": 3}, "ray.worker_cpus=3.0 does not fit: no node has CPU 3; largest node: "),
     ],
 )
 def test_a_bundle_that_does_not_fit_is_refused(cluster, tmp_path, options, text):
     cluster.grow(2)
+    shutil.copy(MEETING, tmp_path)
     fleet = ChaosFleet(tmp_path, options={**RUN, "ray.address": cluster.address, **options})
     result = fleet.run_command("train", "--logdir", fleet.logdir)
     assert result.returncode == 2 and text in result.stderr, result.stderr
@@ -319,4 +371,13 @@ def test_bundles_are_compared_with_what_nodes_have(agent, worker, labels, count,
     needs = [dict(zip(("CPU", "GPU"), amounts, strict=True)) for amounts in (agent, worker)]
     expected = pytest.raises(ConfigError, match=error) if error else contextlib.nullcontext()
     with expected:
-        check_fit(Bundle("agent", needs[0]), Bundle("worker", needs[1], labels, count), NODES)
+        workers = Bundle("worker", needs[1], labels, count)
+        check_fit(Bundles(Bundle("agent", needs[0]), workers, Bundle("replica", {}, count=0)), NODES)
+
+
+@pytest.mark.parametrize(("cpus", "count", "room"), [(4, 3, None), (4, 4, 3), (9, 1, 0)])
+def test_every_replica_needs_a_node_with_room_for_a_fleet(cpus, count, room):
+    replicas = Bundle("replica", {"CPU": cpus}, count=count)
+    reason = rf"run.replicas={count + 1} needs a node with CPU {cpus} for each .* there is room for {room}; nodes: 10.0"
+    with contextlib.nullcontext() if room is None else pytest.raises(ConfigError, match=reason):
+        check_fit(Bundles(Bundle("agent", {"CPU": 1}), Bundle("worker", {}, count=0), replicas), NODES)

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from dreamfleet.base import filesystems
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.factories import check_replay, make_run_env, make_run_replay, make_run_stream
 from dreamfleet.options import check_options, load_options, role_options
@@ -100,6 +101,16 @@ def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, storage):
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 needs .* TB \(12,299 bytes per step\), but"):
         config = load_options({"logdir": str(tmp_path), **options})
         check_replay(config, find_spaces(config))
+
+
+def test_a_network_file_system_is_refused_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(filesystems, "find_kind", lambda path: "nfs4" if tmp_path in path.parents else "ext4")
+    config = load_options({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 10_000})
+    with pytest.raises(ConfigError, match=r"replay.directory='.*' is on a network file system \(nfs4\); set it to"):
+        check_replay(config, find_spaces(config))
+    for other in ({"replay.storage": "ram"}, {"replay.directory": "/elsewhere"}):
+        elsewhere = load_options({"logdir": str(tmp_path), "task": "dummy_image", "replay.capacity": 10_000, **other})
+        assert check_replay(elsewhere, find_spaces(elsewhere)).startswith("replay buffer: 10,000 steps")
 
 
 @pytest.mark.parametrize(

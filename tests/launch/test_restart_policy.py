@@ -97,3 +97,11 @@ def test_exits_are_described():
     assert describe_exit(3) == "exit code 3"
     assert describe_exit(-9) == "killed by SIGKILL"
     assert describe_exit(-60) == "killed by signal 60"
+
+
+def test_deaths_for_the_loss_of_others_do_not_spend_the_budget(make_role):
+    role = make_role(RestartPolicy(max_restarts=2))
+    role.life.outcome = {"kind": "failure", "is_own_fault": False}
+    assert [die(role, None) for _ in range(4)] == [Verdict.RESTART] * 4
+    role.life.outcome = None
+    assert [die(role, None) for _ in range(2)] == [Verdict.RESTART, Verdict.GIVE_UP]

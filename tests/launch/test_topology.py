@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from dreamfleet.base.seeds import derive_seed
+from dreamfleet.base.seeds import derive_seed, replica_seed
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec, load_target
 
 
@@ -36,3 +36,8 @@ def test_target_is_a_callable_or_its_name():
 def test_specs_do_not_share_defaults():
     one, two = RoleSpec("one", print), RoleSpec("two", print)
     assert one.kwargs is not two.kwargs and one.environ is not two.environ
+
+
+def test_replicas_have_seeds_of_their_own_and_the_first_has_those_of_the_run():
+    assert replica_seed(7, 0) == 7
+    assert len({replica_seed(seed, replica) for seed in range(5) for replica in range(5)}) == 25

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from dreamfleet.errors import ConfigError
-from dreamfleet.options import check_options, load_options
+from dreamfleet.options import check_options, check_role, load_options
 from dreamfleet.options.addresses import is_tcp
 
 
@@ -22,9 +22,9 @@ def taken_port():
         yield server.getsockname()[1]
 
 
-def refusal(options, **kwargs) -> str:
+def refusal(options, check=check_options) -> str:
     with pytest.raises(ConfigError) as caught:
-        check_options(options, **kwargs)
+        check(options)
     return str(caught.value)
 
 
@@ -99,12 +99,18 @@ def test_port_is_free_after_the_check(load, taken_port):
         check_options(load(actor_addr=f"localhost:{port}"))
 
 
+def test_a_second_replica_0_is_not_told_to_take_any_port(load, taken_port):
+    told = refusal(load(replicas=2, gang=f"localhost:{taken_port}"))
+    assert "already in use; is replica 0 running already?" in told and "{auto}" not in told
+
+
 def test_ports_of_roles_elsewhere_do_not_matter(load, taken_port):
     addr = f"localhost:{taken_port}"
     check_options(load(replay_addr=addr, remote_replay=True))
-    check_options(load(actor_addr=addr), listens=())
+    check_role(load(actor_addr=addr), "envs", ())
     check_options(load(actor_addr=addr, mode="serial"))
-    assert "in use" in refusal(load(replay_addr=addr, remote_replay=True), listens=("replay",))
+    told = refusal(load(replay_addr=addr), lambda options: check_role(options, "replay", ("replay",)))
+    assert "in use; has a replay joined from here already?" in told and "{auto}" not in told
 
 
 def test_host_of_another_machine(load):

@@ -7,12 +7,14 @@ import pytest
 
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
-from dreamfleet.options import Options, check_options, load_options
+from dreamfleet.options import Options, check_options, check_role, load_options, place_replica
 from dreamfleet.options.fields import find_options
 
 DECLARED = find_options(Options)
 LIMITED = [key for key, field in DECLARED.items() if field.kind in (int, float) and field.rule.range()]
 CHOICES = [key for key, field in DECLARED.items() if field.choices]
+
+GANG = {"run.replicas": 2, "run.gang": "localhost:6400"}
 
 
 @pytest.fixture
@@ -47,10 +49,31 @@ def test_defaults_pass(tmp_path):
         {"report_length": 64},
         {"consec_train": 2, "report_length": 128},
         {"task": "package.module:make"},
+        {"run.replicas": 2, "run.replica": 1, "run.gang": "far.example:6400"},
+        {"run.replicas": 2, "run.launcher": "ray"},
     ],
 )
 def test_odd_but_possible(overrides, tmp_path):
     check_options(load_options({"logdir": str(tmp_path), **overrides}))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"run.envs": 0, "run.eval_envs": 1, "run.steps": 1000},
+        {"replay.mix": "/only/where/the/replay/is"},
+        {"run.replicas": 2, "run.gang": "", "run.replica": 1},
+    ],
+)
+def test_what_concerns_the_whole_run_does_not_keep_environments_from_joining(overrides, tmp_path):
+    check_role(load_options({"logdir": str(tmp_path), **overrides}), "envs", ())
+
+
+def test_somebody_who_joins_without_environments_is_refused(tmp_path):
+    options = load_options({"logdir": str(tmp_path), "run.envs": 0, "run.eval_envs": 0})
+    with pytest.raises(ConfigError, match="leaves no environment to join with; give at least 1"):
+        check_role(options, "envs", ())
+    check_role(options, "logger", ("logger",))
 
 
 @pytest.mark.parametrize("key", LIMITED)
@@ -125,6 +148,30 @@ def test_every_choice_that_used_to_fail_late_is_refused():
             {"run.remote_replay": True},
             "run.replay_addr='ipc:{auto}' must be a fixed host:port with",
         ),
+        (
+            {"run.replicas": 2},
+            "run.gang='' is not the host:port where the learners of run.replicas=2 meet; name that of replica 0",
+        ),
+        ({**GANG, "run.gang": "ipc:{auto}"}, "run.gang='ipc:{auto}' is not the host:port where"),
+        ({**GANG, "run.gang": "here:there"}, "run.gang='here:there' is not an address"),
+        ({**GANG, "run.replica": 2}, "run.replica=2 is not one of the numbers 0 to 1 of run.replicas=2; lower it"),
+        ({"run.replica": 1}, "run.replica=1 is not one of the numbers 0 to 0 of run.replicas=1; lower it, or raise"),
+        (
+            {**GANG, "run.replicas": 1},
+            "run.gang='localhost:6400' is where several learners meet, but run.replicas is 1",
+        ),
+        (
+            {**GANG, "run.launcher": "ray", "run.replica": 1},
+            "run.replica=1 is started by that of replica 0 with run.launcher=ray; leave it out",
+        ),
+        (
+            {"run.replicas": 2, "run.launcher": "ray", "run.remote_envs": True, "run.actor_addr": "0.0.0.0:5000"},
+            "run.remote_envs=True leaves other replicas without, but run.replicas=2;",
+        ),
+        ({**GANG, "run.mode": "serial"}, "run.mode='serial' has one learner, but run.replicas=2; set it to parallel"),
+        ({**GANG, "run.agent_process": False}, "run.agent_process=False leaves nothing to restart, but"),
+        ({**GANG, "jax.sharding": "sharded"}, "jax.sharding='sharded' spreads what all need, but run.replicas=2;"),
+        ({**GANG, "replay.mix": "/tmp"}, "replay.mix='/tmp' makes batches differ in kind, but run.replicas=2;"),
         ({"run.from_checkpoint": "/no/such/place"}, "run.from_checkpoint='/no/such/place' does not exist; name"),
         ({"run.from_checkpoint_regex": "(a"}, "run.from_checkpoint_regex='(a' is not a regular expression (missing )"),
     ],
@@ -167,3 +214,17 @@ def test_a_run_is_not_mixed_with_itself(refusal, tmp_path):
     (tmp_path / "replay" / "train").mkdir(parents=True)
     for place in (tmp_path, tmp_path / "replay", tmp_path / "replay" / ".." / "replay" / "train"):
         assert "is the run's own; name that of another run" in refusal({"replay.mix": str(place)})
+
+
+def test_a_replica_has_a_directory_inside_that_of_the_run_and_its_key(tmp_path):
+    first = load_options({**GANG, "logdir": str(tmp_path)})
+    assert place_replica(first) == first
+    other = place_replica(load_options({**GANG, "logdir": str(tmp_path), "run.replica": 1}))
+    assert other.logdir == str(tmp_path / "replica-1")
+    assert other.run.key_file == str(tmp_path / "run.key")
+
+
+def test_a_replica_without_the_key_file_that_it_names_is_refused(tmp_path):
+    options = load_options({**GANG, "logdir": str(tmp_path), "run.replica": 1, "run.key_file": "/nowhere/run.key"})
+    with pytest.raises(ConfigError, match=r"run.key_file='/nowhere/run.key' does not exist; copy that of replica 0"):
+        place_replica(options)

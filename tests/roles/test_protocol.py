@@ -18,6 +18,7 @@ from dreamfleet.launch.serial import DirectClient
 from dreamfleet.options import read_args
 from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.role import Actor
+from dreamfleet.roles.gang.server import GangServer
 from dreamfleet.roles.logger import LoggerRole
 from dreamfleet.roles.message import Message
 from dreamfleet.roles.replay.role import ReplayRole
@@ -72,6 +73,10 @@ MESSAGES = [
     protocol.MachineStatus(
         *("me", "abc", "envs", "run", "here", "1.0", 4, "running", 5.5, 20.5, 1, {"env0": ROLE}, (FAILURE,))
     ),
+    protocol.GangJoin(1, "abc", "me", "here", {"seed": "0"}, 1.5),
+    protocol.GangPlace(True, 3, 6401, (1,)),
+    protocol.GangSign("abc", 3, 1.5, 20, "complete"),
+    protocol.GangNews(True, "complete", 1, "replica 1 was lost"),
 ]
 WRONG = {  # by the type of a good value
     int: [-2, 1.5, "3", True, 2**48, np.zeros(2, int), None],
@@ -184,6 +189,7 @@ def test_the_table_names_every_method_that_a_role_answers_to(tmp_path):
     client = DirectClient("replay", replay.methods())
     actor = Actor(CountingAgent(), Peers(client, client), args, send_delay_s=0.0)
     bound = {protocol.HELLO, *replay.methods(), *logger.methods(), *actor.methods(), *actor.parsers()}
+    bound |= GangServer(2, 0, {}, lambda: 0).methods().keys()
     replay.close()
     logger.close()
     lines = (protocol.__doc__ or "").split("\n\n")[1].splitlines()[2:]

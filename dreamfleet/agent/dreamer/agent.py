@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from dreamfleet import lifecycle
-from dreamfleet.agent.contract import Batch, PolicyProgram
-from dreamfleet.agent.dreamer import acting, devices, exporting, learning, reporting
+from dreamfleet.agent.contract import Batch, PolicyProgram, ReplicaPlace
+from dreamfleet.agent.dreamer import acting, devices, exporting, learning, replicas, reporting
 from dreamfleet.agent.dreamer.guard import check_finite
 from dreamfleet.agent.dreamer.model import Model
 from dreamfleet.agent.dreamer.names import (
@@ -108,7 +108,7 @@ class Dreamer:
         return {k: np.asarray(v) for k, v in acts.items()}, {k: np.asarray(v) for k, v in outs.items()}
 
     def init_train(self, batch_size: int) -> learning.TrainCarry:
-        return jax.device_put(learning.initial_carry(self._model, batch_size), self._placement.batch)
+        return self._placement.put_batch(learning.initial_carry(self._model, batch_size))
 
     def train(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict, dict]:
         with lifecycle.waiting(waits.TRAIN_STEP()):  # which includes its compilation
@@ -123,18 +123,19 @@ class Dreamer:
 
     def report(self, carry: learning.TrainCarry, data: Batch) -> tuple[learning.TrainCarry, dict[str, np.ndarray]]:
         with lifecycle.waiting(waits.REPORT()):
-            carry, metrics = self._report(self._model, self._learning, carry, self._inputs(data))
+            given = self._placement.local((self._model, self._learning, carry, self._inputs(data)))
+            carry, metrics = self._report(*given)
             return carry, jax.device_get(metrics)
 
     def stream(self, source: Iterable[Batch]) -> Iterator[dict[str, Any]]:
         """Batches whose arrays are on their way to the devices; step ids are not needed there."""
         for batch in source:
-            yield {**batch, **jax.device_put(self._inputs(batch), self._placement.batch)}
+            yield {**batch, **self._placement.put_batch(self._inputs(batch))}
 
     def save(self) -> dict[str, np.ndarray]:
         """All parameters and statistics by name, as copies: the next update reuses their memory."""
         if self._pending:
-            check_finite(jax.device_get(self._pending.metrics), self._pending.data, self._logdir)
+            self._check_finite(jax.device_get(self._pending.metrics), self._pending.data)
         return {name: np.array(leaf) for name, leaf in self._named().items()}
 
     def load(self, data: dict[str, np.ndarray], regex: str | None = None) -> None:
@@ -146,10 +147,20 @@ class Dreamer:
             log.warning("the checkpoint lacks %d arrays, which stay as initialised: %s", len(missing), few(missing))
         if unused:
             log.warning("%d arrays of the checkpoint are not used: %s", len(unused), few(unused))
-        state = replace_leaves({"model": self._model, "learning": self._learning}, values)
-        state = jax.device_put(jax.tree.map(np.asarray, state), self._placement.params(state))
-        self._model, self._learning, self._pending = state["model"], state["learning"], None
-        self._publish(self._model)
+        self._set_state(replace_leaves({"model": self._model, "learning": self._learning}, values))
+
+    @classmethod
+    def join_replicas(cls, place: ReplicaPlace, options: AgentOptions) -> None:
+        """Makes the agent of this process one of several that are trained as one."""
+        devices.configure(options.jax)
+        replicas.join(place, options.jax)
+
+    def share_state(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
+        """Takes over the state of replica 0; returns its numbers."""
+        exact = np.asarray(numbers, np.float64).view(np.int32)  # JAX has no numbers of this size
+        state, exact = replicas.share(({"model": self._model, "learning": self._learning}, exact))
+        self._set_state(state)
+        return tuple(exact.view(np.float64).tolist())
 
     def seed_policy(self, number: int) -> None:
         """Draws the policy's noise from here on from the sequence of this number; 0 is that of the exported policy."""
@@ -165,6 +176,11 @@ class Dreamer:
             part, self.obs_space, self._policy_keys, self._policy_seed, self._is_greedy(mode)
         )
 
+    def prepare_update(self, carry: learning.TrainCarry, data: Batch) -> None:
+        """Compiles the update for the batches of this process and of the others."""
+        with lifecycle.waiting(waits.TRAIN_STEP()):
+            self._update = self._update.lower(self._model, self._learning, carry, self._inputs(data)).compile()
+
     def _make_state(self, obs_space: dict, act_space: dict, options: AgentOptions, tuning: Tuning) -> None:
         dtype = devices.compute_dtype(options.jax.precision, self._placement.platform)
 
@@ -174,21 +190,27 @@ class Dreamer:
             return model, learning.make_learning(model, key, self._options)
 
         self._shardings = self._placement.params(jax.eval_shape(make))
-        self._model, self._learning = jax.jit(make, out_shardings=self._shardings)()
+        quickly = jax.jit(make, out_shardings=self._shardings, compiler_options=devices.quick_compiler_options())
+        self._model, self._learning = quickly()
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        state = self._placement.put_params(jax.tree.map(np.asarray, state))
+        self._model, self._learning, self._pending = state["model"], state["learning"], None
+        self._publish(self._model)
 
     def _compile(self) -> None:
         """Wraps the functions; they are compiled when they are first called."""
         jit = functools.partial(jax.jit, compiler_options=devices.compiler_options())
-        batch = self._placement.batch
-        self._update = jit(
+        batch, results = self._placement.batch, self._placement.results
+        self._update: Any = jit(
             functools.partial(
                 learning.update, options=self._options, context=self._context, has_priority=self._has_priority
             ),
             donate_argnums=(1, 2),
-            out_shardings=(*self._shardings, batch, None, None),
+            out_shardings=(*self._shardings, batch, *results),
         )
         report = functools.partial(reporting.report, options=self._options, context=self._context)
-        self._report = jit(report, out_shardings=(batch, None))
+        self._report = jit(report, out_shardings=(self._placement.local_batch, None))
         structure = jax.tree.structure(acting.acting_part(self._model))
 
         def unpack(leaves, obs, noise):
@@ -215,17 +237,21 @@ class Dreamer:
     def _collect(self, done: Update) -> tuple[dict, dict]:
         """Waits for an update, makes its parameters those that act, and returns what it computed."""
         metrics = jax.device_get(done.metrics)
-        check_finite(metrics, done.data, self._logdir)
+        self._check_finite(metrics, done.data)
         self._publish(done.model)
         kept = done.replay.keys() - (() if self._has_states(done.data) else self._state_shapes.keys())
         if not kept:
             return {}, metrics
         step_ids = np.asarray(done.data["stepid"])[:, self._context :]
-        return {"replay": {"stepid": step_ids, **jax.device_get({key: done.replay[key] for key in kept})}}, metrics
+        refreshed = self._placement.local({key: done.replay[key] for key in kept})
+        return {"replay": {"stepid": step_ids, **jax.device_get(refreshed)}}, metrics
+
+    def _check_finite(self, metrics: dict[str, Any], data: Mapping[str, Any]) -> None:
+        check_finite(metrics, self._placement.local(data), self._logdir)
 
     def _publish(self, model: Model) -> None:
         # A flat tuple: half the cost of a tree in each call.
-        leaves = jax.tree.leaves(acting.acting_part(model))
+        leaves = jax.tree.leaves(self._placement.local(acting.acting_part(model)))
         self._acting = tuple(jax.device_put(leaves, self._placement.policy_device))
 
     def _inputs(self, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dreamfleet.agent.dreamer import replicas
 from dreamfleet.agent.dreamer.tuning import Tuning
 from dreamfleet.errors import ConfigError
 from dreamfleet.options.jax import JaxOptions
@@ -37,6 +38,11 @@ def compiler_options() -> dict[str, Any]:
     return {}
 
 
+def quick_compiler_options() -> dict[str, Any]:
+    """The same for programs that run once, whose compilation takes longer than they do."""
+    return {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else {}
+
+
 def _local_devices(platform: str) -> list[Any]:
     try:
         return jax.local_devices()
@@ -63,13 +69,16 @@ class Placement:
                 reason = f"needs {needed} devices, but there are {len(devices)}"
                 raise ConfigError(f"jax.{key}", getattr(options, key), reason, "lower it")
         self.policy_device = devices[options.policy_device]
-        self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
+        self._local_mesh = Mesh(np.array(devices[:count]), (AXIS,))
+        self._is_alone = not replicas.is_one_of_several()
+        self._mesh = self._local_mesh if self._is_alone else Mesh(replicas.find_train_devices(count), (AXIS,))
         self._is_sharded = options.sharding == "sharded"
         self._min_sharded = tuning.min_sharded
 
     @property
     def devices(self) -> int:
-        return self._mesh.size
+        """Those of this process that train."""
+        return self._local_mesh.size
 
     @property
     def platform(self) -> str:
@@ -81,8 +90,30 @@ class Placement:
         return NamedSharding(self._mesh, PartitionSpec(AXIS))
 
     @property
+    def results(self) -> tuple[NamedSharding | None, NamedSharding | None]:
+        """How the rows and the metrics lie that an update returns; left to the compiler where one process has all."""
+        return (None, None) if self._is_alone else (self.batch, self.whole)
+
+    @property
     def whole(self) -> NamedSharding:
         return NamedSharding(self._mesh, PartitionSpec())
+
+    @property
+    def local_batch(self) -> NamedSharding:
+        """The same for batches that no other process has a part in."""
+        return NamedSharding(self._local_mesh, PartitionSpec(AXIS))
+
+    def put_batch(self, tree: Any) -> Any:
+        """Rows on their way to the devices; those of several processes make one batch."""
+        return jax.device_put(tree, self.batch) if self._is_alone else replicas.put_rows(tree, self.batch)
+
+    def put_params(self, tree: Any) -> Any:
+        """Parameters and statistics on the devices."""
+        return jax.device_put(tree, self.params(tree)) if self._is_alone else replicas.put_whole(tree, self.whole)
+
+    def local(self, tree: Any) -> Any:
+        """Arrays as far as this process holds them."""
+        return tree if self._is_alone else replicas.take_local(tree, self._local_mesh)
 
     def params(self, tree: Any) -> Any:
         """The sharding of each parameter or statistic: whole, or split along its largest axis that can be."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dreamfleet.errors import ConfigError
 
@@ -15,7 +15,7 @@ Node = Mapping[str, Any]  # as `ray.nodes` describes it
 
 @dataclass(frozen=True)
 class Bundle:
-    """What is placed on one node together: `agent`, with replay and logger, or a `worker`."""
+    """What is placed on one node together: `agent`, with replay and logger, a `worker`, or a `replica` of all."""
 
     name: str
     needs: dict[str, float]  # by resource
@@ -30,11 +30,28 @@ class Bundle:
         return min((left[kind] // need for kind, need in self.needs.items() if need), default=math.inf)
 
 
-def check_fit(agent: Bundle, workers: Bundle, nodes: Sequence[Node]) -> None:
+class Bundles(NamedTuple):
+    """Everything that a run places."""
+
+    agent: Bundle
+    workers: Bundle
+    replicas: Bundle  # whole fleets, each on one node
+
+
+def check_fit(bundles: Bundles, nodes: Sequence[Node]) -> None:
     """Raises ConfigError for the first bundle that the nodes, with nothing else on them, have no room for."""
+    agent, workers, replicas = bundles
     _check_one(agent, nodes)
-    if not workers.count:
-        return
+    if workers.count:
+        _check_workers(agent, workers, nodes)
+    if replicas.count and (room := sum(replicas.room(node) for node in nodes)) < replicas.count:
+        needs = _describe_needs(replicas.needs)
+        reason = f"needs a node with {needs} for each replica beside the first, and there is room for {room:.0f}"
+        remedy = "lower it, or run.envs or ray.agent_cpus, or add nodes (ray.wait waits for them)"
+        raise ConfigError("run.replicas", replicas.count + 1, f"{reason}; nodes: {_describe(nodes)}", remedy)
+
+
+def _check_workers(agent: Bundle, workers: Bundle, nodes: Sequence[Node]) -> None:
     _check_one(workers, nodes)
 
     def count_room(home: Node) -> float:
@@ -66,8 +83,7 @@ def _check_one(bundle: Bundle, nodes: Sequence[Node]) -> None:
     else:
         where, remedy = "no node has", "lower it, or add such a node (ray.wait waits for it)"
     largest = max(candidates, key=lambda node: (node["Resources"].get(kind, 0.0), node["Resources"].get("CPU", 0.0)))
-    needs = ", ".join(f"{kind} {need:g}" for kind, need in bundle.needs.items() if need)
-    reason = f"does not fit: {where} {needs}; largest node: {_describe([largest])}"
+    reason = f"does not fit: {where} {_describe_needs(bundle.needs)}; largest node: {_describe([largest])}"
     raise ConfigError(f"ray.{bundle.name}_{end}", bundle.needs[kind], reason, remedy)
 
 
@@ -79,6 +95,10 @@ def is_labelled(node: Node, labels: Mapping[str, str]) -> bool:
     """Whether a node has the labels; of conditions on them, such as `!value`, Ray knows more."""
     plain = {key: value for key, value in labels.items() if not value.startswith(("!", "in("))}
     return all(node["Labels"].get(key) == value for key, value in plain.items())
+
+
+def _describe_needs(needs: Mapping[str, float]) -> str:
+    return ", ".join(f"{kind} {need:g}" for kind, need in needs.items() if need)
 
 
 def _describe(nodes: Sequence[Node]) -> str:

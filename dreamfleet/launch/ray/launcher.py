@@ -26,7 +26,7 @@ from dreamfleet.base.logdir import KEY_VARIABLE
 from dreamfleet.errors import ConfigError, RunFailed
 from dreamfleet.launch.invitation import ANY
 from dreamfleet.launch.outcome import Outcome
-from dreamfleet.launch.ray.fit import NODE_LABEL, Bundle, check_fit
+from dreamfleet.launch.ray.fit import NODE_LABEL, Bundle, Bundles, check_fit
 from dreamfleet.launch.ray.relay import Relay
 from dreamfleet.launch.ray.role import RayRole
 from dreamfleet.launch.supervise.process import Launch, StartRole
@@ -47,10 +47,10 @@ def run_on_ray(run: Run, options: RoleOptions) -> Outcome:
 
     A run whose log directory is shared goes on elsewhere when the node of its agent is lost.
     """
-    agent, workers = make_bundles(options)
-    with joined_cluster(options, agent.needs["CPU"] + workers.count * workers.needs["CPU"]) as is_own:
+    bundles = make_bundles(options)
+    with joined_cluster(options, sum(bundle.count * bundle.needs["CPU"] for bundle in bundles)) as is_own:
         while True:
-            with placed(agent, workers, options) as node:
+            with placed(bundles, options) as node:
                 try:
                     return run(node.resolve(options, is_own), node.start)
                 except RunFailed as error:
@@ -59,13 +59,18 @@ def run_on_ray(run: Run, options: RoleOptions) -> Outcome:
                     print(f"{error}\nresuming on another node", flush=True)
 
 
-def make_bundles(options: RoleOptions) -> tuple[Bundle, Bundle]:
-    """What the agent with replay and logger takes of a node, and what each of the environment workers takes."""
+def make_bundles(options: RoleOptions) -> Bundles:
+    """What the agent with replay and logger takes of a node, each of the environment workers, and other replicas."""
     given, size = options.ray, options.envs_per_worker
     count = 0 if options.remote_envs else math.ceil(options.envs / size) + math.ceil(options.eval_envs / size)
     agent = Bundle("agent", {"CPU": given.agent_cpus, "GPU": given.agent_gpus}, parse_labels(given.agent_labels))
     worker = {"CPU": given.worker_cpus, "GPU": given.worker_gpus}
-    return agent, Bundle("worker", worker, parse_labels(given.worker_labels), count)
+    fleet = {kind: need + count * worker[kind] for kind, need in agent.needs.items()}
+    return Bundles(
+        agent,
+        Bundle("worker", worker, parse_labels(given.worker_labels), count),
+        Bundle("replica", fleet, agent.labels, options.replicas - 1),
+    )
 
 
 @contextlib.contextmanager
@@ -98,30 +103,32 @@ def joined_cluster(options: RoleOptions, cpus: float) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def placed(agent: Bundle, workers: Bundle, options: RoleOptions) -> Iterator["Placement"]:
+def placed(bundles: Bundles, options: RoleOptions) -> Iterator["Placement"]:
     """Reserves the place of the agent; raises ConfigError with the bundle that does not fit."""
     here, given = ray.get_runtime_context().get_node_id(), options.ray
+    agent = bundles.agent
     if not given.shared_logdir:
         agent = dataclasses.replace(agent, labels={**agent.labels, NODE_LABEL: here})
+        bundles = bundles._replace(agent=agent)
     needs = {kind: need for kind, need in agent.needs.items() if need} or {"CPU": 0.001}  # a bundle is never empty
     # Made before there is room for it, so that a cluster that grows on demand knows what to grow by.
     group = placement_group([needs], bundle_label_selector=[agent.labels])
     try:
-        _wait_fit(agent, workers, time.monotonic() + given.wait)
+        _wait_fit(bundles, time.monotonic() + given.wait)
         if not group.wait(FREE_S):
             reason = f"does not fit: others have taken what it needs, for {FREE_S:g} s"
             raise ConfigError("ray.agent_cpus", agent.needs["CPU"], reason, "lower it, or wait until they are done")
         node_id = placement_group_table(group)["bundles_to_node_id"][0]
-        yield Placement(agent, workers, group, node_id, here, options)
+        yield Placement(bundles, group, node_id, here, options)
     finally:
         with contextlib.suppress(Exception):  # Ray is gone
             remove_placement_group(group)
 
 
-def _wait_fit(agent: Bundle, workers: Bundle, deadline: float) -> None:
+def _wait_fit(bundles: Bundles, deadline: float) -> None:
     while True:
         try:
-            return check_fit(agent, workers, [node for node in ray.nodes() if node["Alive"]])
+            return check_fit(bundles, [node for node in ray.nodes() if node["Alive"]])
         except ConfigError:
             if time.monotonic() > deadline:
                 raise
@@ -131,8 +138,8 @@ def _wait_fit(agent: Bundle, workers: Bundle, deadline: float) -> None:
 class Placement:
     """Where the roles are: agent, replay and logger on one node, environment workers wherever Ray puts them."""
 
-    def __init__(self, agent: Bundle, workers: Bundle, group: Any, node_id: str, here: str, options: RoleOptions):
-        self._workers, self._agent, self._group = workers, agent, group
+    def __init__(self, bundles: Bundles, group: Any, node_id: str, here: str, options: RoleOptions):
+        self._bundles, self._group = bundles, group
         self._node_id, self._is_here = node_id, node_id == here
         self._ip = next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == node_id)
         self._key_file = Path(key_file(options))
@@ -148,14 +155,15 @@ class Placement:
 
     def resolve(self, options: RoleOptions, is_own: bool) -> RoleOptions:
         """The options with addresses that all nodes reach; on one machine they stay as they are."""
-        if is_own:
-            return options
         found = {}
-        for role in SERVERS:
+        for role in () if is_own else SERVERS:
             address = Address.parse(options.address(role))
             is_private = role == "replay" and self._is_here and address.is_ipc  # the agent alone talks to it
             if not is_private and (address.is_ipc or address.host in ANY):
                 found[f"{role}_addr"] = join_host(self._ip, address.port or AUTO)
+        if options.replicas > 1 and not options.gang:
+            gang = join_host(self._ip, AUTO)
+            found["gang"] = rpc.resolve_addr(gang, "zmq") if self._is_here else gang
         if not self._is_here:  # where nobody knows which ports are free but that node
             find = ray.remote(rpc.resolve_addr).options(**self._at_agent())
             found = {key: ray.get(find.remote(text, "zmq")) for key, text in found.items()}
@@ -164,12 +172,13 @@ class Placement:
     def start(self, spec: RoleSpec, launch: Launch, log_file: Path, wake: Callable[[], None]) -> RayRole:
         """Starts a role in the cluster, now or when there is room."""
         if spec.is_spread:
-            needs, labels = self._workers.needs, self._workers.labels
+            bundle = self._bundles.replicas if spec.is_fleet else self._bundles.workers
+            needs, labels = bundle.needs, bundle.labels
             how = {"scheduling_strategy": "SPREAD", "num_cpus": needs["CPU"], "num_gpus": needs["GPU"]}
             how |= {"label_selector": labels} if labels else {}
         else:
             how = self._at_agent()
-            needs = self._agent.needs if spec.is_main else {"CPU": 0, "GPU": 0}
+            needs = self._bundles.agent.needs if spec.is_main else {"CPU": 0, "GPU": 0}
             how |= {"num_cpus": needs["CPU"], "num_gpus": needs["GPU"]}
         secrets = {KEY_VARIABLE: self._key_file.read_bytes()} if self._key_file.is_file() else {}
         launch = dataclasses.replace(launch, environ={**self._environ, **launch.environ}, secrets=secrets)

@@ -40,6 +40,7 @@ class Fleet:
         self.state = "starting"
         self.is_complete = False  # the main role has returned
         self.fatal: Cause | None = None  # the death that ends the run
+        self.stop_reason = ""  # for which a role has asked that the run be stopped
         self._causes: list[Cause] = []  # deaths of roles that have not been stable since
         self._logdir = logdir
         self._heartbeat_timeout_s = heartbeat_timeout_s
@@ -204,10 +205,11 @@ class Fleet:
         life.handle.close()
         # A main role that was asked to stop alone, as by a signal to its process, has not come to the run's end.
         ends_run = role.spec.is_main or role.spec.ends_run
-        if (has_returned or life.is_cut) and (self.state == "stopping" or (ends_run and not life.is_asked)):
+        is_stopping = self.state == "stopping" or bool(self.stop_reason)
+        if (has_returned or life.is_cut) and (is_stopping or (ends_run and not life.is_asked)):
             role.life = None
             role.set_state("done")
-            self.is_complete |= ends_run
+            self.is_complete |= ends_run and not self.stop_reason
         else:
             self._handle_death(role, cause)
 
@@ -216,6 +218,7 @@ class Fleet:
             self._on_log(role.spec.name, message["level"], message["text"])
             return
         role.on_message(message)
+        self.stop_reason = self.stop_reason or message.get("stop_reason", "")
         if message["kind"] == "failure":
             # Its process may take a while to end, and others may end because of it before.
             self._causes.append(role.explain(message))

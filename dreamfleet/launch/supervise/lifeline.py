@@ -91,6 +91,7 @@ def make_heartbeat() -> dict:
         "kind": "heartbeat",
         "state": lifecycle.state(),
         "has_progressed": lifecycle.has_progressed(),
+        "stop_reason": lifecycle.stop_reason(),
         "beat_age_s": round(lifecycle.beat_age_s(), 1),
         "waits": waits[:MAX_WAITS],
         "figures": lifecycle.figures(),
@@ -135,6 +136,7 @@ def describe_failure(error: BaseException) -> dict:
         "traceback": "".join(traceback.format_exception(error))[-MAX_TEXT:],
         "is_fatal": getattr(error, "is_fatal", False),
         "is_refusal": isinstance(error, (ConfigError, Refused)),
+        "is_own_fault": getattr(error, "is_own_fault", True),
         "state": lifecycle.state(),
         "at": time.monotonic(),  # comparable between processes: the clock is the machine's
     }
@@ -204,6 +206,7 @@ class Lifeline:
 
     def _exit_as_orphan(self) -> None:
         log.warning("the supervisor has exited, stopping")
+        lifecycle.note_orphaned()
         lifecycle.stop_soon()
         threading.Event().wait(ORPHAN_GRACE_S)  # cut short by the end of the process
         log.warning("did not stop within %g s: killing", ORPHAN_GRACE_S)

@@ -142,7 +142,8 @@ class RoleRecord:
             return Verdict.CONTINUE if self.spec.optional else Verdict.GIVE_UP
         ran_s = now - life.running_since if life and life.running_since is not None else 0.0
         has_progressed = life is not None and life.has_progressed
-        self.deaths = 0 if has_progressed or ran_s >= PROGRESS_S else self.deaths + 1
+        is_own_fault = not (life and life.outcome) or life.outcome.get("is_own_fault", True)
+        self.deaths = 0 if has_progressed or ran_s >= PROGRESS_S else self.deaths + is_own_fault
         if ran_s >= STABLE_S:
             self.backoff_step = 0
         if policy.max_restarts == 0 or self.deaths >= policy.max_restarts:

@@ -102,6 +102,7 @@ class Supervisor:
                 fleet.start(role)
             while not (self.stop_reason or fleet.is_complete or fleet.fatal):
                 fleet.step()
+                self.stop_reason = self.stop_reason or fleet.stop_reason
             is_complete = fleet.is_complete
             self._shut_down(fleet)
             end_state = FAILED if fleet.fatal else COMPLETE if is_complete else STOPPED

@@ -2,44 +2,47 @@
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from dreamfleet import lifecycle, rpc
-from dreamfleet.agent.contract import Agent, SeededAgent, reduces_by_key
+from dreamfleet import lifecycle
+from dreamfleet.agent.contract import Agent, ReplicatedAgent, SeededAgent
 from dreamfleet.base import waits
 from dreamfleet.base.accelerators import describe_devices
-from dreamfleet.checkpoint import Checkpoint, Checkpoints, check_tree
-from dreamfleet.errors import CheckpointError, Closed, ConfigError, DeadlineExceeded, DreamfleetError
-from dreamfleet.metrics import Aggregator, Rate, Sections, write_progress
+from dreamfleet.checkpoint import Checkpoints
+from dreamfleet.errors import Closed
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.replay import Batch
 from dreamfleet.roles import protocol
+from dreamfleet.roles.gang.member import COMPLETE, STOPPED, Gang
 from dreamfleet.roles.hello import stored_counts
 from dreamfleet.roles.learner.batches import BatchSource, parallel_stream
+from dreamfleet.roles.learner.measures import Measures, warn_if_failed
 from dreamfleet.roles.learner.reading import ReadingThread
+from dreamfleet.roles.learner.restoring import restore_agent
 from dreamfleet.roles.learner.saver import CheckpointSaver
 from dreamfleet.roles.learner.training import train_until_over
-from dreamfleet.roles.periodic import Every, prefixed
-from dreamfleet.roles.progress import ProgressKeeper
-from dreamfleet.roles.protocol import ReplayCounts, RunPosition, RunProgress
+from dreamfleet.roles.periodic import Every
+from dreamfleet.roles.protocol import ReplayCounts, RunProgress
 from dreamfleet.roles.tally import Tally, shared_tally
-from dreamfleet.roles.wiring import LOGGER_PATIENCE_S, Peers, connect, unless_failed
+from dreamfleet.roles.wiring import Peers, connect, unless_failed
 
 log = logging.getLogger("dreamfleet.learner")
 
-PROGRESS_EVERY_S = 1.0
+REPLICA_BITS = 24  # of the seeds of policies, above those that count lives
 LOOK_EVERY_S = 1.0  # at the end of the run: time passes, and a replay of others fills up, without a word
 PART_SHARE = 0.25  # of the time that a stop may take, for replay and logger to add their parts to the last checkpoint
 
 
 def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> None:
     """Restores the agent, lets the actor begin, and trains until the run's steps, updates or duration are reached."""
+    learn(agent, barrier, args)
+
+
+def learn(agent: Agent, barrier: threading.Barrier, args: Args, gang: Gang | None = None) -> None:
+    """The same, with a gang together with other learners."""
     options = read_args(args)
     stored = stored_counts(options)
     learner: Learner | None = None
@@ -50,7 +53,7 @@ def parallel_learner(agent: Agent, barrier: threading.Barrier, args: Args) -> No
     with unless_failed(barrier):
         replay = connect(options, "replay", "learner", me="learner", facts=facts, max_inflight=options.prefetch + 18)
         logger = connect(options, "logger", "learner", me="learner", max_inflight=8)
-        learner = Learner(agent, Peers(replay, logger), options, tally=shared_tally(barrier, options))
+        learner = Learner(agent, Peers(replay, logger), options, tally=shared_tally(barrier, options), gang=gang)
         learner.restore()
     with lifecycle.waiting(waits.ACTOR_START()):
         barrier.wait()
@@ -74,15 +77,25 @@ class Learner:
     """
 
     def __init__(
-        self, agent: Agent, peers: Peers, options: RoleOptions, tally: Tally | None = None, reads_apart: bool = False
+        self,
+        agent: Agent,
+        peers: Peers,
+        options: RoleOptions,
+        tally: Tally | None = None,
+        reads_apart: bool = False,
+        gang: Gang | None = None,
     ):
-        """With `reads_apart`, streams are read in a thread that may be left behind, if their source fails."""
+        """With `reads_apart`, streams are read in a thread that may be left behind, if their source fails.
+
+        In a `gang`, updates are made together with other learners; replica 0 restores, reports and saves for all.
+        """
         self.updates = 0
         self.turn = threading.Lock()
         self._counts = ReplayCounts()
         self._tally = tally or Tally(options)
-        self._agent = agent
-        self._replay, self._logger = peers
+        self._agent, self._gang = agent, gang
+        self._is_first_replica = gang is None or options.replica == 0
+        self._replay = peers.replay
         self._options = options
         self._checkpoints = Checkpoints(options.logdir, keep=options.keep)
         patience_s = PART_SHARE * options.stop_grace
@@ -91,7 +104,6 @@ class Learner:
         self._new_updates = 0  # in this life
         self._is_first_update = False  # it is under way
         self.is_left = False  # the thread that trains, in its first update
-        self._loss: Any = None
         self._sources: dict[str, BatchSource] = {}  # by mode
         self._streams: dict[str, Iterator[Batch]] = {}
         self._reader = ReadingThread(on_done=self.look) if reads_apart else None
@@ -99,18 +111,13 @@ class Learner:
         self._failure: BaseException | None = None
         self._looking = threading.Event()  # set when something has changed for who waits for the end
         self._observing = threading.Lock()
-        self._metrics = Aggregator()
-        self._by_key = reduces_by_key(agent)
-        self._rate = Rate()
-        self._sections = Sections()
+        self._measures = Measures(agent, peers, options)
         self._elapsed_before_s = 0.0  # in earlier lives of this run
         self._start = time.monotonic()
-        self._keeper = ProgressKeeper(options)
         self._should_log = Every(options.log_every)
         self._should_report = Every(options.report_every if options.report_batches else 0)
         self._should_save = Every(options.save_every)
         self._saved_step = 0  # as far as `save_every_steps` goes
-        self._should_send_progress = Every(PROGRESS_EVERY_S)
         self._device = describe_devices()
         lifecycle.show_figures(self.figures)
 
@@ -131,45 +138,26 @@ class Learner:
 
     def restore(self) -> None:
         """Continues from the run's newest checkpoint, else starts from `from_checkpoint` if one is named."""
-        if checkpoint := self._checkpoints.latest("agent"):
-            self._resume(checkpoint)
-        else:
-            if self._options.from_checkpoint:
-                self._initialise()
-            self._check_state()
+        if self._is_first_replica and (checkpoint := restore_agent(self._agent, self._checkpoints, self._options)):
+            self.updates = checkpoint.manifest["updates"]
+            self._counts = ReplayCounts.from_data(checkpoint.manifest["counts"])  # until the replay says better
+            self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
+            self._saved_step = checkpoint.step
+            log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
+        if self._gang:
+            self._share()
         if isinstance(self._agent, SeededAgent):
             # What was drawn after the checkpoint is in the replay: drawing it again would explore nothing new.
-            self._agent.seed_policy(lifecycle.incarnation())
+            self._agent.seed_policy(lifecycle.incarnation() + (self._options.replica << REPLICA_BITS))
         self._carry = self._agent.init_train(self._options.batch_size)  # it may depend on what was loaded
 
-    def _resume(self, checkpoint: Checkpoint) -> None:
-        try:
-            self._agent.load(checkpoint.read("agent"))
-        except CheckpointError as error:
-            reason = f"holds {checkpoint.name}, which does not fit the agent ({error})"
-            remedy = "use the agent that it was saved by, or another logdir"
-            raise ConfigError("logdir", self._options.logdir, reason, remedy) from error
-        self.updates = checkpoint.manifest["updates"]
-        self._counts = ReplayCounts.from_data(checkpoint.manifest["counts"])  # until the replay says better
-        self._elapsed_before_s = checkpoint.manifest["elapsed_s"]
-        self._saved_step = checkpoint.step
-        log.info("resumed from %s at %d updates", checkpoint.name, self.updates)
-
-    def _initialise(self) -> None:
-        """Takes parameters from a checkpoint of another run; refuses one that the agent cannot take any from."""
-        path, regex = self._options.from_checkpoint, self._options.from_checkpoint_regex
-        try:
-            checkpoint = self._checkpoints.load(path)
-            self._agent.load(checkpoint.read("agent"), regex=regex)
-        except Exception as error:  # whatever an agent raises at what it cannot load
-            is_ours = isinstance(error, DreamfleetError)
-            if not is_ours:
-                log.warning("%s.load() raised", type(self._agent).__name__, exc_info=True)
-            reason = f"cannot be loaded by {type(self._agent).__name__} with run.from_checkpoint_regex={regex!r}"
-            what = str(error) if is_ours else f"{type(error).__name__}: {error}"
-            remedy = "name a checkpoint of the same agent, and choose parameters that both have"
-            raise ConfigError("run.from_checkpoint", path, f"{reason} ({what})", remedy) from error
-        log.info("initialized from %s, parameters %s", checkpoint.path, regex)
+    def _share(self) -> None:
+        """Has all replicas begin where replica 0 is."""
+        assert self._gang and isinstance(self._agent, ReplicatedAgent), type(self._agent)
+        if not self._gang.meet():
+            return  # the run is over
+        updates, self._elapsed_before_s = self._agent.share_state((self.updates, self._elapsed_before_s))
+        self.updates = int(updates)
 
     def start(self) -> None:
         """Has the agent make its streams, for the thread that calls this to train from."""
@@ -198,9 +186,8 @@ class Learner:
         with self._observing:  # the agent may read each of its streams in another thread
             if counts.inserts >= self._counts.inserts:  # those of an answer that was overtaken are old
                 self._counts = counts
-            if self._should_send_progress():
-                self._send_metrics({})
-                self._write_progress()
+            if self._measures.is_progress_due():
+                self._measures.send_progress(self._progress())
         if self.is_complete():
             self.look()
 
@@ -222,9 +209,26 @@ class Learner:
             raise Closed("the learner has finished")
         return batch
 
+    def may_update(self, batch: Batch) -> bool:
+        """Whether the next update is to be made, which a gang decides for all of its replicas."""
+        if self._gang is None:
+            return True
+        if not self._new_updates:
+            assert isinstance(self._agent, ReplicatedAgent), type(self._agent)
+            self._is_first_update = True
+            self._agent.prepare_update(self._carry, batch)
+        return self._gang.may_update(self.updates)
+
+    def leave_gang(self) -> None:
+        """Tells the other replicas that the run is over, if it is; not if this one is lost."""
+        has_failed = self._failure or lifecycle.failure()
+        is_lost = has_failed or (lifecycle.is_orphaned() and not self.is_complete())
+        if self._gang and self.is_over() and not is_lost:
+            self._gang.end(COMPLETE if self.is_complete() else STOPPED)
+
     def train(self, batch: Batch) -> None:
         """One update of the agent, and the states it refreshed on their way back to replay."""
-        self._sections.enter("train")
+        self._measures.enter("train")
         self._is_first_update = not self._new_updates
         with lifecycle.waiting(waits.TRAIN_STEP()) if self._is_first_update else contextlib.nullcontext():
             self._carry, outs, metrics = self._agent.train(self._carry, batch)
@@ -233,21 +237,18 @@ class Learner:
         self._is_first_update = False
         if self.is_left:
             raise Closed("the run was stopped during the first update")
-        self._loss = metrics.get("loss/total", metrics.get("loss", self._loss))
         lifecycle.progress()
         lifecycle.set_state("running")  # without environments, this is all that the agent does
-        self._rate.step(1)
-        self._metrics.add(metrics, "train", by_key=self._by_key)
+        self._measures.add_update(metrics)
         if "replay" in outs:
             future = self._replay.call(protocol.UPDATE, outs["replay"])
-            future.add_done_callback(_warn_if_failed)
+            future.add_done_callback(warn_if_failed)
 
     def figures(self) -> lifecycle.Figures:
         """For whoever watches the agent."""
         figures: lifecycle.Figures = {"new_updates": self._new_updates, "device": self._device}
-        if isinstance(self._loss, int | float | np.number | np.ndarray) and np.size(self._loss) == 1:
-            loss = float(np.asarray(self._loss).item())
-            figures |= {"loss": loss} if math.isfinite(loss) else {}
+        if (loss := self._measures.loss) is not None:
+            figures["loss"] = loss
         if self._saver.saved:
             step, at = self._saver.saved
             figures |= {"saved_step": step, "saved_ago_s": round(time.monotonic() - at, 1)}
@@ -260,10 +261,10 @@ class Learner:
             ("log", self._should_log, self.log),
             ("save", self._is_save_due, self.save),
         ):
-            if is_due():
-                self._sections.enter(name)
+            if is_due() and (name == "log" or self._is_first_replica):
+                self._measures.enter(name)
                 act()
-        self._sections.enter("batch")
+        self._measures.enter("batch")
 
     def _is_save_due(self) -> bool:
         """By the time that has passed, or by the steps."""
@@ -284,20 +285,11 @@ class Learner:
                 carry, metrics = self._agent.report(carry, batch)
                 reports.append(metrics)
             for metrics in reports:
-                self._metrics.add(metrics, mode, by_key=self._by_key)
+                self._measures.add(metrics, mode)
 
     def log(self) -> None:
         """Sends what the agent and the learner measured since the last time."""
-        metrics = {
-            **self._metrics.result(),
-            "learner/updates": self.updates,
-            "learner/updates_per_s": (updates := self._rate.result()),
-            "learner/steps_per_s": updates * self._options.batch_size * self._options.batch_length,
-        }
-        metrics |= prefixed("learner", self._sections.result())
-        metrics |= prefixed("learner/replay", self._replay.stats())
-        metrics |= prefixed("learner/logger", self._logger.stats())
-        self._send_metrics(metrics)
+        self._measures.send(self._progress())
 
     def save(self) -> None:
         """Starts a checkpoint of the whole run."""
@@ -311,8 +303,8 @@ class Learner:
         """The last metrics and the last checkpoint of this life; batches come to their end."""
         self._is_finished = True
         self.log()
-        self._write_progress()
-        if self.is_left:
+        self._measures.write_progress(self._progress())
+        if self.is_left or not self._is_first_replica:
             return
         self._saver.finish(self._agent.save, self._manifest(), self.counts)
 
@@ -328,6 +320,11 @@ class Learner:
         if not self._is_finished:
             self._failure = self._failure or error
             self.look()
+
+    def blame_gang(self, error: BaseException) -> None:
+        """Finds out whether what failed here is due to another replica: then this process ends for that."""
+        if self._gang:
+            self._gang.explain(error)
 
     def raise_failure(self) -> None:
         if self._failure:
@@ -354,19 +351,6 @@ class Learner:
     def _manifest(self) -> dict:
         return {"updates": self.updates, "elapsed_s": self.elapsed_s}
 
-    def _check_state(self) -> None:
-        """Refuses, before anything is learned, an agent whose state cannot be written."""
-        try:
-            state = self._agent.save()
-        except Exception as error:  # perhaps it can only later
-            log.warning("agent.save() raised %s: %s; it is tried again", type(error).__name__, error, exc_info=True)
-            return
-        try:
-            check_tree(state)
-        except CheckpointError as error:
-            remedy = "let save() return a tree of arrays, numbers, str, bytes and None"
-            raise ConfigError("agent", type(self._agent).__name__, f"cannot be saved ({error})", remedy) from None
-
     def _batches(self, mode: str) -> Iterator[Batch]:
         is_train = mode == "train"
         return parallel_stream(
@@ -380,24 +364,3 @@ class Learner:
 
     def _progress(self) -> RunProgress:
         return RunProgress(self.counts, self.updates, self.elapsed_s)
-
-    def _write_progress(self) -> None:
-        if self._options.remote_logger:  # nobody else writes here what the terminal shows
-            with contextlib.suppress(OSError):
-                write_progress(self._options.logdir, self._keeper.take_all(self._progress()))
-
-    def _send_metrics(self, metrics: dict) -> None:
-        meta = RunPosition(self.step, self._progress(), self._by_key).to_meta()
-        try:
-            future = self._logger.call(protocol.ADD, metrics, meta=meta, deadline_s=LOGGER_PATIENCE_S)
-        except DeadlineExceeded as e:
-            log.warning("metrics were not logged: %s", e)
-        else:
-            future.add_done_callback(_warn_if_failed)
-
-
-def _warn_if_failed(future: rpc.Future) -> None:
-    try:
-        future.result()
-    except DreamfleetError as e:
-        log.warning("%s", e)

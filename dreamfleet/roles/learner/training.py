@@ -21,7 +21,7 @@ def train_until_over(learner: "Learner") -> None:
         with learner.turn:
             if not learner.is_over():
                 learner.start()
-            while not learner.is_over() and (batch := learner.next_batch()) is not None:
+            while not learner.is_over() and (batch := learner.next_batch()) is not None and learner.may_update(batch):
                 learner.train(batch)
                 learner.run_periodic()
                 lifecycle.beat()
@@ -30,6 +30,7 @@ def train_until_over(learner: "Learner") -> None:
         try:
             train()
         except BaseException as error:
+            learner.blame_gang(error)
             learner.fail(error)
         is_done.set()
         learner.look()
@@ -38,5 +39,6 @@ def train_until_over(learner: "Learner") -> None:
     lifecycle.spawn(run, name="training")
     with lifecycle.on_stop(learner.look):
         learner.wait_for(lambda: is_done.is_set() or learner.is_over())
+    learner.leave_gang()
     learner.take_turn()
     learner.raise_failure()

@@ -1,0 +1,1 @@
+"""Several learners that train one agent together: they start, update, end and are restarted as one."""
