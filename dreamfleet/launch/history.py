@@ -8,7 +8,7 @@ from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.errors import CheckpointError
 from dreamfleet.metrics.progress import read_progress
 from dreamfleet.migration.logdirs import refuse_reference
-from dreamfleet.options import Options, check_resume
+from dreamfleet.options import Options, check_resume, refuse_foreign
 from dreamfleet.roles.replay.counts import CountsFile
 
 
@@ -27,6 +27,7 @@ def check_start(options: Options) -> bool:
     if has_steps(options.logdir):
         return check_resume(options)
     refuse_reference(options.logdir)  # not in a run of ours, whose replay may be theirs
+    refuse_foreign(options.logdir)
     return False
 
 

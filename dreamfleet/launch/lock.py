@@ -1,12 +1,12 @@
 """One run at a time in a log directory."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from dreamfleet.base import filesystems
 from dreamfleet.errors import ConfigError
 
 
@@ -18,13 +18,13 @@ class LogdirInUse(ConfigError):
 def lock_logdir(logdir: str | Path) -> Iterator[None]:
     """Holds the directory for this process; refuses if another run has it, and says which."""
     with _open(Path(logdir)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _lock(file, Path(logdir)):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             remedy = "stop that run first, or choose another logdir"
-            raise LogdirInUse("logdir", str(logdir), f"is in use by process {holder}", remedy) from None
+            raise LogdirInUse("logdir", str(logdir), f"is in use by process {holder}", remedy)
+        if obstacle := filesystems.find_obstacle(Path(logdir)):
+            raise _unfit(Path(logdir), obstacle)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -38,3 +38,16 @@ def _open(directory: Path) -> TextIO:
     except OSError as error:
         reason = f"cannot be written to ({error.strerror}: {error.filename})"
         raise ConfigError("logdir", str(directory), reason, "choose a directory that you may write to") from None
+
+
+def _lock(file: TextIO, directory: Path) -> bool:
+    try:
+        return filesystems.take_lock(file.fileno())
+    except OSError as error:
+        raise _unfit(directory, f"files cannot be locked ({error.strerror})") from None
+
+
+def _unfit(directory: Path, obstacle: str) -> ConfigError:
+    kind = filesystems.find_kind(directory.resolve()) or "unknown"
+    remedy = "choose one on a local disk, or have it mounted with what is missing"
+    return ConfigError("logdir", str(directory), f"is on a file system of kind {kind} where {obstacle}", remedy)

@@ -17,7 +17,7 @@ from dreamfleet.envs.check_report import CheckReport
 from dreamfleet.envs.checker import check_quickly
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
 from dreamfleet.launch.combined import ONE_THREAD
-from dreamfleet.launch.factories import check_replay, make_run_env
+from dreamfleet.launch.factories import check_replay, check_replicated, load_agent_class, make_run_env
 from dreamfleet.launch.supervise.supervisor import Supervisor
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from dreamfleet.options import Options
@@ -32,15 +32,16 @@ MOST_WARNINGS = 5
 log = logging.getLogger("dreamfleet.preflight")
 
 
-def check_run(options: Options, task: Callable | None = None) -> str:
-    """Prints what the replay will take; raises RunRefused if the environment or the replay cannot work.
+def check_run(options: Options, task: Callable | None = None, agent: Callable | None = None) -> str:
+    """Prints what the replay will take; raises RunRefused if the environment, the replay or the agent cannot work.
 
     Returns what asked for a stop meanwhile, if anything.
     """
     run = options.run
     # Without environments on this machine, the agent still builds one for its spaces.
     steps = STEPS if run.envs and not run.remote_envs else 0
-    return _check_apart(options, task, Path(options.logdir), steps, has_replay=not run.remote_replay)
+    is_replica = run.replicas > 1 and agent is None  # one that is given is looked at where it is made
+    return _check_apart(options, task, Path(options.logdir), steps, not run.remote_replay, is_replica)
 
 
 def check_joined(options: Options, directory: Path) -> str:
@@ -48,9 +49,11 @@ def check_joined(options: Options, directory: Path) -> str:
     return _check_apart(options, None, directory, STEPS, has_replay=False)
 
 
-def _check_apart(options: Options, task: Callable | None, directory: Path, steps: int, has_replay: bool) -> str:
+def _check_apart(
+    options: Options, task: Callable | None, directory: Path, steps: int, has_replay: bool, is_replica: bool = False
+) -> str:
     """Runs the check in a process of its own; one that dies or hangs with the environment refuses it too."""
-    call = (options, pickles.dumps(task), steps, has_replay)
+    call = (options, pickles.dumps(task), steps, has_replay, is_replica)
     never = RestartPolicy(restart=False)
     spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=options.seed)
     supervisor = Supervisor([spec], directory, stop_grace_s=STOP_GRACE_S, on_log=_show, counts_lives=False)
@@ -66,7 +69,9 @@ def _check_apart(options: Options, task: Callable | None, directory: Path, steps
     return supervisor.stop_reason
 
 
-def _check(options: Options, pickled_task: bytes, steps: int, has_replay: bool) -> None:
+def _check(options: Options, pickled_task: bytes, steps: int, has_replay: bool, is_replica: bool) -> None:
+    if is_replica:  # before others wait for it
+        check_replicated(options, load_agent_class(options.agent))
     report, warnings = _try(options, cloudpickle.loads(pickled_task), steps)
     for text in warnings[:MOST_WARNINGS]:
         log.info("warning: environment: %s", text)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from dreamfleet.base import filesystems
 from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay.recovery import clean
 from dreamfleet.replay.segment import SUFFIX, Layout, Segment, open_segment
@@ -132,15 +133,14 @@ def _open(path: Path) -> Segment:
 
 
 def _lock(path: Path) -> int:
-    import fcntl  # not on Windows, where nothing is trained, but environments run
-
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(fd, 32, 0).decode() or "unknown"
+        if not filesystems.take_lock(fd):
+            holder = os.pread(fd, 32, 0).decode() or "unknown"
+            raise ReplayError(f"{path.parent} is in use by process {holder}; stop it, or use another directory")
+    except BaseException:
         os.close(fd)
-        raise ReplayError(f"{path.parent} is in use by process {holder}; stop it, or use another directory") from None
+        raise
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from dreamfleet.base import filesystems
 from dreamfleet.base.dimensions import BLOCK_ROWS
 from dreamfleet.errors import ConfigError
 from dreamfleet.replay.schema import Schema
@@ -14,21 +15,6 @@ TARGET_SEGMENTS = 32  # of a full store: eviction takes the oldest 1/32
 MOST_SEGMENTS = 128  # each holds file descriptors
 MOST_OPEN = 4096  # segments, where a capacity was raised since the first was made
 SEGMENT_BYTES = 256 << 20
-NETWORK = (
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "9p",
-    "ceph",
-    "afs",
-    "lustre",
-    "beegfs",
-    "gpfs",
-    "glusterfs",
-    "sshfs",
-)
 
 
 @dataclass(frozen=True)
@@ -101,8 +87,8 @@ def memory_room() -> int:
 
 def refuse_network(directory: Path) -> None:
     """Raises ConfigError if the directory is on a network file system, where mapped files are not safe."""
-    kind = _file_system(directory.resolve())
-    if kind.removeprefix("fuse.") in NETWORK:
+    kind = filesystems.find_kind(directory.resolve())
+    if filesystems.is_network(kind):
         remedy = "set it to a directory on a local disk, or replay.storage to ram"
         raise ConfigError("replay.directory", str(directory), f"is on a network file system ({kind})", remedy)
 
@@ -114,13 +100,3 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
-
-
-def _file_system(path: Path) -> str:
-    best, kind = -1, ""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")  # blanks are written as \040
-        if len(mount) >= best and (path == Path(mount) or Path(mount) in path.parents):
-            best, kind = len(mount), after.split()[0]
-    return kind

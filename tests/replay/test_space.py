@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dreamfleet.base import filesystems
 from dreamfleet.errors import ConfigError, ReplayError
 from dreamfleet.replay import space
 from dreamfleet.replay.schema import Column, Schema
@@ -70,7 +71,7 @@ def test_memory_is_known():
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.glusterfs"])
 def test_network_file_systems_are_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(space, "_file_system", lambda path: kind)
+    monkeypatch.setattr(filesystems, "find_kind", lambda path: kind)
     with (
         pytest.raises(ConfigError, match=rf"is on a network file system \({kind}\); set it to"),
         open_store(directory=tmp_path),
@@ -85,11 +86,6 @@ def test_a_directory_that_cannot_be_written_to_is_refused(tmp_path):
         open_store(directory=tmp_path / "file" / "store"),
     ):
         pass
-
-
-def test_the_file_system_of_a_path_is_found():
-    assert space._file_system(Path("/proc/self")) == "proc"
-    assert space._file_system(Path("/").resolve()) not in ("", "proc")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from dreamfleet.base.filesystems import reserve
 from dreamfleet.base.records import TwoSlotRecord
 from dreamfleet.roles.protocol import MARK_BYTES, BatchMark
 
@@ -42,10 +43,12 @@ class CountsFile:
 
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            # Not a hole: a write to one through the mapping would be fatal on a full disk.
-            os.posix_fallocate(file.fileno(), 0, 2 * _SLOT_BYTES)
-            self._map = mmap.mmap(file.fileno(), 2 * _SLOT_BYTES)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            reserve(fd, 2 * _SLOT_BYTES)
+            self._map = mmap.mmap(fd, 2 * _SLOT_BYTES)
+        finally:
+            os.close(fd)
         self._record = TwoSlotRecord(self._map, (0, _SLOT_BYTES), _FIELDS)
 
     def read(self) -> Counts:
