@@ -21,7 +21,7 @@ from dreamfleet.roles.replay.counts import Counts, CountsFile
 REPOSITORY = Path(__file__).parents[2]
 ENVS = 4
 BATCH_SIZE, BATCH_LENGTH, TRAIN_RATIO = 2, 8, 8.0
-PATIENCE_S = 180.0  # for anything to happen
+PATIENCE_S = 900.0  # against hangs: what is awaited takes seconds, but a busy machine may take minutes for it
 COMPILE_S = 900.0  # for the first training of all, on a slow machine without a cache
 OPTIONS = {
     "preset": "debug",

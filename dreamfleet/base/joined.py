@@ -7,3 +7,8 @@ GONE_S = 600.0  # and after so long it is not missed any more: whoever joined ma
 ENDED = ("complete", "stopped", "failed", "done")
 MOST_MACHINES = 1000  # that are described
 PLACE = r"\w[\w.-]{0,99}"  # names of their directories
+
+
+def judge(state: str, seen_s: float) -> str:
+    """How a machine does that said so `seen_s` ago."""
+    return "silent" if seen_s > SILENT_S and state not in ENDED else state

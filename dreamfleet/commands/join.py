@@ -2,11 +2,11 @@
 
 import argparse
 import dataclasses
-import os
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamfleet.base.logdir import KEY_FILE
+from dreamfleet.base.joined import FOLDER
 from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
@@ -49,24 +49,25 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         raise ConfigError("join", "", "names no file", "give join.json of the run, or - for standard input")
     from dreamfleet.launch.modules import check_modules
     from dreamfleet.launch.run import run_role
-    from dreamfleet.options import change_options, check_options
+    from dreamfleet.options import change_options, check_role
 
     invitation = read_invitation(args.file)
     options = change_options(invitation.make_options(args.role), words, flags=FLAGS)
-    options = _with_key(options, invitation.key)
-    check_options(options, listens=(args.role,) if args.role != "envs" else ())
+    invitation.check_reach(args.role, options.run)
+    check_role(options, args.role, (args.role,) if args.role != "envs" else ())
     if args.role == "envs":
         check_modules(options, "task")
-    return run_role(args.role, options).exit_code
+    return run_role(args.role, _with_key(options, invitation.key)).exit_code
 
 
 def _with_key(options: "Options", key: str) -> "Options":
     """The options with a file of its own for the key, if there is one."""
     if not key:
         return options
-    path = Path(options.logdir).expanduser() / "joined" / KEY_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(key)
+    from dreamfleet.rpc import store_key
+
+    # A name for each key: processes that have joined another run from here read theirs when they restart.
+    name = f"run-{hashlib.sha256(key.encode()).hexdigest()[:16]}.key"
+    path = Path(options.logdir).expanduser() / FOLDER / name
+    store_key(path, key)
     return dataclasses.replace(options, run=dataclasses.replace(options.run, key_file=str(path)))

@@ -9,7 +9,7 @@ from dreamfleet.base.logdir import KEY_FILE, KEY_VARIABLE
 from dreamfleet.commands.train import add_preset
 from dreamfleet.errors import ConfigError
 from dreamfleet.launch.modules import check_modules
-from dreamfleet.options import SERVERS, Options, RunOptions, change_options, check_options, key_file, role_options
+from dreamfleet.options import SERVERS, Options, RunOptions, change_options, check_role, key_file, role_options
 from dreamfleet.options.addresses import is_tcp
 
 FLAGS = (*(f"addr-{role}" for role in SERVERS), "key", "index", "eval", "preset")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     """Checks the options of the role and runs it until it is stopped."""
     options = _with_addresses(change_options(JOINED, words, args.preset, FLAGS), args)
     _check_numbers(args)
-    check_options(options, listens=LISTENS[args.kind])
+    check_role(options, args.kind, LISTENS[args.kind])
     if args.kind in ("env", "envs"):
         check_modules(options, "task")
     options = _with_key(options, args)

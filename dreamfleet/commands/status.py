@@ -5,6 +5,7 @@ import json
 import time
 from pathlib import Path
 
+from dreamfleet.base.joined import FOLDER, judge
 from dreamfleet.commands import refuse_words
 from dreamfleet.errors import ConfigError
 
@@ -49,7 +50,7 @@ def find_run(directory: Path) -> Path | None:
     """The run in a directory, or the newest below it; not what has joined another one."""
     if (directory / "status.json").exists():
         return directory
-    files = [path for path in directory.glob("**/status.json") if "joined" not in path.parts]
+    files = [path for path in directory.glob("**/status.json") if FOLDER not in path.relative_to(directory).parts]
     return max(files, key=lambda path: path.stat().st_mtime).parent if files else None
 
 
@@ -65,10 +66,16 @@ def describe(logdir: Path, must_train: bool, now: float) -> tuple[bool, str, dic
         status = read_status(logdir)
         state, age_s = status["state"], now - status["time"]
         line, phase = format_line(progress, status), find_phase(progress, status)
-        machines = [format_machine(name, machine) for name, machine in status.get("machines", {}).items()]
+        machines = [format_machine(name, age(machine, age_s)) for name, machine in status.get("machines", {}).items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return False, f"{logdir}/status.json cannot be read: {type(error).__name__}: {error}", {}
     is_heard = state in ENDED or age_s < FRESH_S
     is_well = is_heard and (phase in ("training", "finished") if must_train else state != "failed")
     text = line if is_heard else f"not heard of for {age_s:.0f} s | {line}"
     return is_well, "\n".join([text, *machines]), {"progress": vars(progress), "status": status}
+
+
+def age(machine: dict, age_s: float) -> dict:
+    """A machine as it is known `age_s` after the status was written: that of a run that is over stays as it is."""
+    seen_s = machine["seen_s"] + max(0.0, age_s)
+    return {**machine, "seen_s": seen_s, "state": judge(machine["state"], seen_s)}

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dreamfleet.base.joined import ENDED, FOLDER, GONE_S, MOST_MACHINES, PLACE, SILENT_S
+from dreamfleet.base.joined import FOLDER, GONE_S, MOST_MACHINES, PLACE, judge
+from dreamfleet.base.text import cut
 from dreamfleet.errors import BadRequest
 from dreamfleet.roles.protocol import REASON_BYTES, STATUS_ROLES, STATUS_WAITS, WAIT_BYTES, MachineStatus
 
@@ -59,11 +60,10 @@ class JoinedMachines:
 
 
 def _describe(status: MachineStatus, age_s: float, room: int) -> dict[str, Any]:
-    is_silent = age_s > SILENT_S and status.state not in ENDED
     values = status.to_data()
     facts = {key: values[key] for key in ("host", "package", "protocol", "state", "elapsed_s", "env_rate", "processes")}
     roles = dict(itertools.islice(values["roles"].items(), max(0, room)))
-    return {**facts, **({"state": "silent"} if is_silent else {}), "seen_s": round(age_s, 1), "roles": roles}
+    return {**facts, "state": judge(status.state, age_s), "seen_s": round(age_s, 1), "roles": roles}
 
 
 def _read(path: Path) -> MachineStatus | None:
@@ -89,8 +89,3 @@ def _shorten(role: dict[str, Any]) -> dict[str, Any]:
     if "exit" in values:
         values["exit"] = cut(values["exit"], REASON_BYTES)
     return values
-
-
-def cut(text: str, most_bytes: int) -> str:
-    """The beginning of a text."""
-    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")

@@ -17,8 +17,9 @@ from typing import Any, Self
 from dreamfleet import lifecycle, rpc
 from dreamfleet.base.addresses import AUTO
 from dreamfleet.base.joined import ENDED
+from dreamfleet.base.text import cut, printable
 from dreamfleet.errors import Closed, DeadlineExceeded, Disconnected
-from dreamfleet.launch.machines import cut, to_message
+from dreamfleet.launch.machines import to_message
 from dreamfleet.launch.supervise.role_record import Cause
 from dreamfleet.options import RoleOptions
 from dreamfleet.roles.hello import owner_of, read_run
@@ -159,7 +160,3 @@ def read_last_lines(path: Path) -> tuple[str, ...]:
         return ()
     lines = [line for line in map(printable, text.splitlines()) if line.strip()]
     return tuple(cut(line, LINE_BYTES) for line in lines[-LAST_LINES:])
-
-
-def printable(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)

@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Sequence
 
 from dreamfleet import lifecycle
-from dreamfleet.base.seeds import derive_seed, seed_process
+from dreamfleet.base.seeds import derive_seed, replica_seed, seed_process
 from dreamfleet.errors import BadRequest, Closed, Disconnected, Refused, RunOver
 from dreamfleet.options import Args, RoleOptions, read_args
 from dreamfleet.roles.env import env_worker
@@ -30,7 +30,9 @@ def leased_env_worker(make_env: bytes | Callable, env_ids: Sequence[int], args: 
             raise refusal  # not because somebody else has these numbers now
         envs = lease.envs
         lifecycle.set_incarnation(FIRST_LEASED + lease.life)
-        seed_process(derive_seed(options.seed, "worker", envs[0], lifecycle.incarnation()))
+        seed_process(
+            derive_seed(replica_seed(options.seed, options.replica), "worker", envs[0], lifecycle.incarnation())
+        )
         try:
             env_worker(make_env, envs, options, is_eval)
             return

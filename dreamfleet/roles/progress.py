@@ -4,6 +4,8 @@ from dreamfleet.metrics.progress import Eta, Progress
 from dreamfleet.options import RoleOptions
 from dreamfleet.roles.protocol import RunProgress
 
+LEAST_S = 0.5  # of a rate: updates come in bursts, and news of them may follow each other closely
+
 
 class ProgressKeeper:
     """Takes in what the learner says, again and again, and keeps `progress` up to date with it."""
@@ -14,13 +16,12 @@ class ProgressKeeper:
         )
         self._eta = Eta(options.steps, options.duration, options.updates)
         self._batch_length = options.batch_length
-        self._previous: RunProgress | None = None
+        self._since: RunProgress | None = None  # what rates are measured from
 
     def take(self, sent: RunProgress) -> None:
         """Updates everything but the step, scores and rates of environments, which the logger sees itself."""
-        progress, before, counts = self.progress, self._previous, sent.counts
-        self._previous = sent
-        if before and sent.elapsed_s > before.elapsed_s:
+        progress, counts = self.progress, sent.counts
+        if before := self._begin_interval(sent):
             updates = max(0, sent.updates - before.updates)
             progress.update_rate = updates / (sent.elapsed_s - before.elapsed_s)
         progress.updates, progress.elapsed_s = sent.updates, sent.elapsed_s
@@ -32,15 +33,23 @@ class ProgressKeeper:
 
     def take_all(self, sent: RunProgress) -> Progress:
         """The same where no logger sees the environments: the step and their rate are those of the replay."""
-        before = self._previous
+        before = self._since
         self.take(sent)
         progress = self.progress
         progress.step = max(progress.step, sent.counts.inserts)
-        if before and sent.elapsed_s > before.elapsed_s:
+        if before and self._since is sent and sent.elapsed_s > before.elapsed_s:
             steps = max(0, sent.counts.inserts - before.counts.inserts)
             progress.env_rate = steps / (sent.elapsed_s - before.elapsed_s)
         self.estimate()
         return progress
+
+    def _begin_interval(self, sent: RunProgress) -> RunProgress | None:
+        """What rates are measured from, if that is long enough ago; the next ones are measured from now on."""
+        before = self._since
+        if before and 0 <= sent.elapsed_s - before.elapsed_s < LEAST_S:
+            return None
+        self._since = sent
+        return before if before and sent.elapsed_s > before.elapsed_s else None
 
     def estimate(self) -> None:
         """Says how long the rest takes, if that can be said."""

@@ -12,7 +12,7 @@ from dreamfleet.rpc.addresses import choose_engine, find_obstacle, remove_addr, 
 from dreamfleet.rpc.calls import Calls, Future
 from dreamfleet.rpc.client import Client, Prepared
 from dreamfleet.rpc.engine import Greeting, ServerEngine
-from dreamfleet.rpc.keys import make_key
+from dreamfleet.rpc.keys import make_key, store_key
 from dreamfleet.rpc.limited_log import LimitedLog
 from dreamfleet.rpc.messages import Reply
 from dreamfleet.rpc.server import Server
@@ -32,6 +32,7 @@ __all__ = [
     "make_server",
     "remove_addr",
     "resolve_addr",
+    "store_key",
 ]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import zmq
 
+from dreamfleet.base.files import replacing
 from dreamfleet.errors import ConfigError
 
 
@@ -29,6 +30,15 @@ def make_key(path: str | Path) -> None:
     public, secret = zmq.curve_keypair()
     with os.fdopen(descriptor, "wb") as file:
         file.write(public + b"\n" + secret + b"\n")
+
+
+def store_key(path: str | Path, content: str) -> None:
+    """Writes a key that was made elsewhere, with mode 600, in place of one that is already there and may be in use."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(Path(path)) as draft:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(content)
 
 
 def load_key(path: str | Path | None, addr: str) -> KeyPair:

@@ -47,6 +47,11 @@ class Failure:
         return RemoteError(self.role, self.method, self.summary, self.traceback)
 
 
+def is_left(answer: Any) -> bool:
+    """Whether an answer is none, as the server is stopping: the call is lost with the connection, like at a death."""
+    return isinstance(answer, Failure) and answer.is_closing
+
+
 class Request:
     """One call inside a server; `origin` and `payload` belong to the engine."""
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import time
 
 import pytest
 
 from dreamfleet.cli import main
+from dreamfleet.commands.status import describe
 from dreamfleet.metrics.progress import Progress, write_progress
 
 AGENT = {"agent": {"state": "running", "figures": {"new_updates": 3}, "waits": [], "restarts": 0, "pid": 1}}
@@ -72,10 +74,23 @@ def test_machines_that_have_joined_have_a_line_each_and_do_not_count(tmp_path, c
         assert main(["status", str(tmp_path)]) == code
         _, first, second = capsys.readouterr().out.splitlines()
         assert first.startswith("a.envs: running | env steps/s 1.23k | roles 1/1 running, 1 restart | ")
-        assert "env0 waiting for the policy" in first and first.endswith("dreamfleet 1.0, heard of 1 s ago")
-        assert second == "b.envs: failed | env steps/s 1.23k | 2 processes | dreamfleet 1.0, heard of 1 s ago"
+        assert "env0 waiting for the policy" in first and re.search(r"dreamfleet 1.0, heard of \d+ s ago$", first)
+        assert second.startswith("b.envs: failed | env steps/s 1.23k | 2 processes | dreamfleet 1.0, heard of ")
+    write_status(tmp_path, state="complete", machines=machines)
+    written = json.loads((tmp_path / "status.json").read_text())["time"]
+    first, second = describe(tmp_path, False, written + 5000)[1].splitlines()[1:]
+    assert first.startswith("a.envs: silent") and first.endswith("heard of 5001 s ago"), "nobody writes it any more"
+    assert second.startswith("b.envs: failed")
     write_status(tmp_path, state="running", machines={"a": {}})
     assert main(["status", str(tmp_path)]) == 1
+
+
+def test_a_run_is_found_in_a_folder_of_any_name_but_not_what_has_joined_it(tmp_path, capsys):
+    runs = tmp_path / "joined"
+    write_status(runs / "a", state="running")
+    write_status(runs / "a" / "joined" / "host.envs", state="failed")
+    assert main(["status", str(runs), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"] == str(runs / "a")
 
 
 def test_a_directory_that_is_missing_is_an_error(tmp_path, capsys):

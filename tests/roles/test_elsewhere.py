@@ -11,6 +11,7 @@ import pytest
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.options import SERVERS
 from dreamfleet.rpc.keys import make_key
+from tests.documented import DOCS, read_blocks
 from tests.fleet import DEADLINE_S, make_args, read_inserts, running_fleet
 from tests.test_runs import free_port
 
@@ -31,11 +32,16 @@ LOGGER_SCRIPT = SCRIPT_START + "parallel.parallel_logger(factories.make_logger, 
 
 
 def test_a_replay_of_a_script_keeps_its_part_of_the_checkpoints(tmp_path):
+    """With the script that the documentation shows."""
     make_key(tmp_path / "run.key")
     options = {"replay_addr": f"localhost:{free_port()}", "key_file": str(tmp_path / "run.key"), "steps": 500}
     run, there = tmp_path / "run", tmp_path / "there"
 
-    script = [sys.executable, "-c", REPLAY_SCRIPT, json.dumps({**options, "logdir": str(there)})]
+    (shown,) = [block for block in read_blocks(DOCS / "python.md", "python") if "parallel_replay(" in block]
+    for ours, theirs in (("replay-host:5002", options["replay_addr"]), ("run.key", options["key_file"])):
+        shown = shown.replace(ours, theirs)
+    code = f"{SCRIPT_START}_, make_replay, make_replay_eval, *_, make_stream, _ = factories\n{shown}"
+    script = [sys.executable, "-c", code.replace("/data/replay", str(there)), json.dumps({"logdir": str(there)})]
     with subprocess.Popen(script, stderr=subprocess.PIPE, text=True) as replay:
         try:
             with running_fleet(make_args(run, **options, remote_replay=True)) as fleet:

@@ -48,7 +48,7 @@ class Peers:
     def run(self, name: str, *words: str) -> subprocess.Popen:
         path = self._directory / f"{name}.txt"
         file = self._stack.enter_context(path.open("w"))
-        program = subprocess.Popen([sys.executable, *words], stdout=file, stderr=subprocess.STDOUT)
+        program = subprocess.Popen([sys.executable, "-u", *words], stdout=file, stderr=subprocess.STDOUT)
         self._stack.callback(program.wait)
         self._stack.callback(program.kill)
         self._programs[path] = program

@@ -24,3 +24,11 @@ def test_the_replay_buffer_is_full_at_its_capacity(tmp_path):
     assert (keeper.progress.replay_fill, keeper.progress.replay_capacity) == (500, 500)
     keeper.take(RunProgress(ReplayCounts(inserts=900, items=480, steps=531), updates=0, elapsed_s=1.0))
     assert (keeper.progress.replay_fill, keeper.progress.replay_capacity) == (531, 0)
+
+
+def test_a_burst_of_updates_is_not_taken_for_their_rate(tmp_path):
+    keeper = ProgressKeeper(read_args(make_args(tmp_path)))
+    for elapsed_s, updates in ((1.0, 10), (2.0, 20), (2.001, 23), (3.0, 30)):
+        progress = keeper.take_all(RunProgress(ReplayCounts(inserts=4 * updates), updates=updates, elapsed_s=elapsed_s))
+        assert elapsed_s == 1.0 or (progress.update_rate, progress.env_rate) == (10.0, 40.0)
+    assert progress.updates == 30

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dreamfleet.errors import Disconnected
+from dreamfleet.errors import Closed, Disconnected
 from tests.rpc.links import WAIT_S, wait_until
 
 pytestmark = pytest.mark.distributed
@@ -107,6 +107,26 @@ def test_a_repeatable_call_survives_the_death_of_the_server(link, spawn):
     assert future.result(WAIT_S) == process.pid
     assert client.connections > 1
     assert not blocked.done()
+
+
+@pytest.mark.parametrize("link", ["local", "zmq"], indirect=True)
+def test_what_a_stopping_server_does_not_take_is_for_the_next_one(link):
+    taken = threading.Semaphore(0)
+
+    def stop(data):
+        taken.release()
+        raise Closed("the server stops")
+
+    server = link.serve(take=stop, echo=lambda data: data)
+    client = link.make_client()
+    futures = [client.call("take", number, repeat=True) for number in range(2)]
+    for _ in futures:
+        assert taken.acquire(timeout=WAIT_S)  # one after the other: the first was answered, if it ever is
+    assert client.call("echo", 7, repeat=True).result(WAIT_S) == 7
+    assert not futures[0].done()
+    server.close()
+    link.serve(take=lambda data: data)
+    assert [future.result(WAIT_S) for future in futures] == [0, 1]
 
 
 def test_calls_made_while_the_server_is_away_wait_for_it(link, spawn):

@@ -82,6 +82,11 @@ class Channel:
             if condition() and not self._is_closed:
                 self._wait(lambda: self._is_closed or not condition(), None, what)
 
+    def is_now(self, condition: Callable[[], bool]) -> bool:
+        """Whether a condition holds, between two acknowledgements."""
+        with self._changed:
+            return condition()
+
     def clear(self) -> None:
         """Drops what was not sent yet."""
         with self._changed:
@@ -141,11 +146,11 @@ class Channel:
         return batches
 
     def _finish(self, future: rpc.Future, message: Batch, count: int) -> None:
-        try:
-            self._on_done(future, message)
-        except Exception as error:
-            lifecycle.fail(error)  # of our own; whoever waits for room must not wait for ever because of it
-        with self._changed:
+        with self._changed:  # nobody is to see rows that are counted as stored and as under way
+            try:
+                self._on_done(future, message)
+            except Exception as error:
+                lifecycle.fail(error)  # of our own; whoever waits for room must not wait for ever because of it
             self._unacknowledged -= count
             self._unacknowledged_rows -= len(message[ENV_ID])
             self._changed.notify_all()

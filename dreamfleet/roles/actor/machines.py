@@ -17,6 +17,7 @@ from typing import Any
 from dreamfleet import rpc
 from dreamfleet.base.files import replace_file
 from dreamfleet.base.joined import ENDED, FOLDER, GONE_S, MOST_MACHINES, OWNER, SILENT_S
+from dreamfleet.base.text import printable
 from dreamfleet.errors import BadRequest
 from dreamfleet.roles.protocol import STATUS_BYTES, MachineStatus, RoleFailure
 
@@ -37,7 +38,7 @@ class Machine:
     written: float | None = None
     has_ended: bool = False
     session: str = ""
-    last_failure: int = -1  # that was logged in this session
+    last_failure: int = -1  # that was logged, of this life of it
     logged: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_FAILURES))
     left_out: int = 0  # failures since the last that was logged
 
@@ -104,7 +105,7 @@ class Machines:
                 replace_file(marker, status.owner.encode(errors="replace"))
             replace_file(directory / "status.json", json.dumps({"time": time.time(), **content}, indent=1))
         except OSError as error:
-            self._log.warning("machine", f"the status of {_printable(status.host)} cannot be written: {error}")
+            self._log.warning("machine", f"the status of {printable(status.host)} cannot be written: {error}")
 
     def _take_place(self, status: MachineStatus) -> str:
         """The first name that no other machine has: several may have the same host and directory."""
@@ -153,16 +154,12 @@ class Machines:
         more = f" ({machine.left_out} more are not shown)" if machine.left_out else ""
         machine.left_out = 0
         head = f"{status.host}, {status.name}: {failure.role} failed: {failure.reason}"
-        log.warning("%s%s", "\n    ".join(map(_printable, (head, *failure.lines))), more)
+        log.warning("%s%s", "\n    ".join(map(printable, (head, *failure.lines))), more)
 
 
 def _file_name(text: str) -> str:
     """What a peer says as a part of a name that leads nowhere else."""
     return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).lstrip(".-") or "_"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _marker(directory: Path, status: MachineStatus) -> Path:

@@ -76,7 +76,7 @@ class TransitionSender:
 
     def send(self, transition: Batch) -> None:
         """Takes a transition; waits while too many are unacknowledged, and when the run has all its steps."""
-        if self._steps and self._step is not None and self._has_all_steps():
+        if self._steps and self._step is not None and self._replay.is_now(self._has_all_steps):
             return  # acted on between the end of that wait, when the run is over, and the end of the server
         self._replay.put(transitions.for_replay(transition))
         self._send_logger(transition)

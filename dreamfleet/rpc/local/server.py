@@ -13,7 +13,7 @@ from dreamfleet.base.addresses import Address
 from dreamfleet.rpc import addresses, codec
 from dreamfleet.rpc.io_thread import ServerThread
 from dreamfleet.rpc.local.connection import Connection, make_socket
-from dreamfleet.rpc.messages import Answer, Request
+from dreamfleet.rpc.messages import Answer, Request, is_left
 from dreamfleet.rpc.wire import ENGINE_LIMIT, SEND_QUEUE, ServerWire
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class LocalServerEngine:
     def deliver(self, answers: list[Answer]) -> None:
         is_stuck, wire = False, self._wire
         for request, answer in answers:
+            if is_left(answer):
+                continue
             connection: Connection = request.origin[0]
             self._send(connection, wire.encode(request, answer))
             is_stuck |= bool(connection.unsent)

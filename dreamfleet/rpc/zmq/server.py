@@ -11,7 +11,7 @@ from dreamfleet.rpc import codec
 from dreamfleet.rpc.addresses import cannot_listen
 from dreamfleet.rpc.io_thread import ServerThread
 from dreamfleet.rpc.keys import load_key
-from dreamfleet.rpc.messages import Answer, Request
+from dreamfleet.rpc.messages import Answer, Request, is_left
 from dreamfleet.rpc.wire import SEND_QUEUE, ServerWire
 from dreamfleet.rpc.zmq import sockets
 from dreamfleet.rpc.zmq.gatekeeper import Gatekeeper
@@ -64,14 +64,15 @@ class ZmqServerEngine:
 
     def deliver(self, answers: list[Answer]) -> None:
         wire = self._wire
-        messages = [[request.origin[0], *wire.encode(request, answer)] for request, answer in answers]
+        kept = [(request, answer) for request, answer in answers if not is_left(answer)]
+        messages = [[request.origin[0], *wire.encode(request, answer)] for request, answer in kept]
         with wire.lock:
             if self._socket is None:
                 return
             for message in messages:
                 self._send(self._socket, message)
             must_read = sockets.has_message(self._socket) or wire.pending >= wire.max_pending
-            wire.pending -= len(messages)
+            wire.pending -= len(answers)
             self._delivered_at = time.monotonic()
         if must_read:
             self.wake()

@@ -161,6 +161,24 @@ def test_last_rows_reach_the_logger_while_replay_takes_none(tmp_path, sink, clie
     assert sink.rows == [0, 1]
 
 
+def test_rows_that_are_being_acknowledged_are_not_counted_twice(tmp_path, sink, client, monkeypatch):
+    # After six of ten steps there is room for another, also at the moment when six are stored and not yet acknowledged.
+    sender = TransitionSender(client, client, read_args(make_args(tmp_path, steps=10)))
+    six = {key: np.repeat(value, 6) for key, value in make_batch(0).items()}
+    another = threading.Thread(target=sender.send, args=(make_batch(1),))
+
+    def at_that_moment(_):
+        if another.ident is None:
+            another.start()
+            another.join(1.0)  # which it does at once if it takes the run for complete
+
+    monkeypatch.setattr(lifecycle, "set_state", at_that_moment)
+    sender.send(six)
+    another.join(DEADLINE_S)
+    sender.drain(DEADLINE_S)
+    assert [value for data, meta in sink.messages if "sequence" in meta for value in data["value"]] == [0] * 6 + [1]
+
+
 def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, sink, client):
     logger_addr = rpc.resolve_addr("ipc:{auto}", "auto")
     with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
