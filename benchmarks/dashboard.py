@@ -91,14 +91,20 @@ def format_line(row: int, names: list[str], values: list[float]) -> str:
 
 
 def measure_first_view(root: Path, what: str) -> list[dict[str, Any]]:
-    """From the address to the score on screen, in a browser that has just been opened."""
+    """From the address to the curve of the score on screen, in a browser that has just been opened."""
     with serving(root) as (server, address), browsing() as browser:
         process, page = psutil.Process(server.pid), browser.new_page(viewport=VIEWPORT)
         begun, cpu_s = time.monotonic(), cpu_of(process)
         page.goto(f"{address}?run=run00")
         wait_for_chart(page, "episode/score")
         wall_s, cpu_s = time.monotonic() - begun, cpu_of(process) - cpu_s
-    return [case(f"first view: {what}", "s", wall_s, "lower"), case("  of the server", "CPU s", cpu_s, "lower")]
+        page.wait_for_selector(".chart[data-metric='episode/score'][data-drawn]")
+        drawn_s = time.monotonic() - begun
+    return [
+        case(f"first view: {what}", "s", wall_s, "lower"),
+        case("  of the server", "CPU s", cpu_s, "lower"),
+        case("  until the chart has axes", "s", drawn_s, "lower"),
+    ]
 
 
 def measure_live(root: Path, what: str, query: str, seconds: float, metrics: int, rows: int) -> list[dict[str, Any]]:
@@ -181,19 +187,26 @@ class Watch:
 def measure_cost(root: Path, turns: int, turn_s: float) -> list[dict[str, Any]]:
     """Env steps/s of eight single environments and a random agent without a limit, with an open page and without."""
     rates: dict[bool, list[float]] = {False: [], True: []}
+    shares: list[tuple[float, float]] = []
     for turn in range(turns):
         for is_shown in (False, True) if turn % 2 else (True, False):
-            rates[is_shown].append(measure_rate(root / f"{turn}{is_shown}", is_shown, turn_s))
+            rate, *used = measure_rate(root / f"{turn}{is_shown}", is_shown, turn_s)
+            rates[is_shown].append(rate)
+            shares += [(used[0], used[1])] if is_shown else []
     without, with_page = (statistics.median(rates[is_shown]) for is_shown in (False, True))
     spread = max(rates[False]) / min(rates[False]) - 1
+    server, browser = (statistics.median(share) for share in zip(*shares, strict=True))
     return [
         case("env steps/s without a dashboard", "steps/s", without, "higher"),
         {**case("env steps/s with an open dashboard", "steps/s", with_page, "higher"), "baseline": without},
+        case("  of the server", "% of a core", 100 * server, "lower"),
+        case("  of the browser, on the same machine", "% of a core", 100 * browser, "lower"),
         case("spread of the turns without a dashboard", "%", 100 * spread, "lower"),
     ]
 
 
-def measure_rate(logdir: Path, is_shown: bool, turn_s: float) -> float:
+def measure_rate(logdir: Path, is_shown: bool, turn_s: float) -> tuple[float, float, float]:
+    """Env steps/s, and what the server and the browser take of a core."""
     words = ["--preset", "random", "--task", "dummy_vector", "--envs", "8", "--run.train_ratio", "0", "--steps", "1e9"]
     command = [sys.executable, "-m", "dreamfleet", "train", *words, "--logdir", str(logdir)]
     with contextlib.ExitStack() as stack:
@@ -202,12 +215,23 @@ def measure_rate(logdir: Path, is_shown: bool, turn_s: float) -> float:
         stack.callback(stop, run)
         while not (progress := read_progress(logdir)) or progress.step < 1000:
             time.sleep(0.2)
+        server: list[psutil.Process] = []
         if is_shown:
-            _, address = stack.enter_context(serving(logdir))
-            stack.enter_context(browsing()).new_page(viewport=VIEWPORT).goto(address)
-        begun, start = time.monotonic(), progress_step(logdir)
+            process, address = stack.enter_context(serving(logdir))
+            server = [psutil.Process(process.pid)]
+            page = stack.enter_context(browsing()).new_page(viewport=VIEWPORT)
+            page.goto(address)
+            wait_for_chart(page, "episode/score")
+        browser = [child for child in psutil.Process().children(recursive=True) if "chrom" in child.name()]
+        begun, start, used = time.monotonic(), progress_step(logdir), [cpu_of_all(server), cpu_of_all(browser)]
         time.sleep(turn_s)
-        return (progress_step(logdir) - start) / (time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        shares = [(cpu_of_all(side) - before) / seconds for side, before in zip((server, browser), used, strict=True)]
+        return (progress_step(logdir) - start) / seconds, shares[0], shares[1]
+
+
+def cpu_of_all(processes: list[psutil.Process]) -> float:
+    return sum(map(cpu_of, processes))
 
 
 def progress_step(logdir: Path) -> int:

@@ -1,5 +1,6 @@
 """Who may read: this machine's browsers, or whoever has the token where the server listens on other addresses."""
 
+import hashlib
 import hmac
 import ipaddress
 from http.cookies import CookieError, SimpleCookie
@@ -7,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-COOKIE = "dreamfleet_token"
+MAX_FIELDS = 2000  # of an address: many runs may be chosen
 
 
 def is_loopback(host: str) -> bool:
@@ -25,12 +26,14 @@ class Access:
 
     Without a token the name in the request must be one of this machine: another site cannot read runs by giving its own
     name the address 127.0.0.1. With one, a link that has it is exchanged for a cookie, so that it does not stay in the
-    address, in the history or in what is shared.
+    address, in the history or in what is shared. The cookie goes along with links that are followed from other sites,
+    such as a chat, and is named after the token: cookies do not tell the ports of a machine apart.
     """
 
     def __init__(self, app: ASGIApp, token: str = ""):
         self._app = app
         self._token = token.encode()
+        self._cookie = f"dreamfleet_{hashlib.sha256(self._token).hexdigest()[:12]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,20 +47,25 @@ class Access:
                 await self._app(scope, receive, send)
             else:
                 await _answer(send, 421, b"this server is for browsers on its own machine: use its address")
-        elif self._is_known(_cookie(headers.get(b"cookie", b""))):
+        elif scope["path"] == "/" and self._is_known(_token_in(query := _read_query(scope))):
+            await self._exchange(query, send)
+        elif self._is_known(self._read_cookie(headers.get(b"cookie", b""))):
             await self._app(scope, receive, send)
         else:
-            await self._exchange(scope, send)
-
-    async def _exchange(self, scope: Scope, send: Send) -> None:
-        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100) if scope["path"] == "/" else {}
-        token = (query.pop("token", None) or [""])[0]
-        if not self._is_known(token.encode("utf-8", "surrogateescape")):
             await _answer(send, 403, b"open the link with the token that `dreamfleet dashboard` has printed")
-            return
-        location = f"/?{urlencode(query, doseq=True)}" if query else "/"
-        cookie = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict"
+
+    async def _exchange(self, query: dict[str, list[str]], send: Send) -> None:
+        rest = {key: values for key, values in query.items() if key != "token"}
+        location = f"/?{urlencode(rest, doseq=True)}" if rest else "/"
+        cookie = f"{self._cookie}={self._token.decode()}; Path=/; HttpOnly; SameSite=Lax"
         await _answer(send, 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())])
+
+    def _read_cookie(self, header: bytes) -> bytes:
+        try:
+            cookie = SimpleCookie(header.decode("latin-1")).get(self._cookie)
+        except CookieError:
+            return b""
+        return cookie.value.encode("latin-1") if cookie else b""
 
     def _is_known(self, token: bytes) -> bool:
         return hmac.compare_digest(token, self._token)
@@ -68,12 +76,15 @@ def _host_name(header: bytes) -> str:
     return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
 
 
-def _cookie(header: bytes) -> bytes:
+def _read_query(scope: Scope) -> dict[str, list[str]]:
     try:
-        cookie = SimpleCookie(header.decode("latin-1")).get(COOKIE)
-    except CookieError:
-        return b""
-    return cookie.value.encode("latin-1") if cookie else b""
+        return parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=MAX_FIELDS)
+    except ValueError:  # more of them
+        return {}
+
+
+def _token_in(query: dict[str, list[str]]) -> bytes:
+    return query.get("token", [""])[0].encode("utf-8", "surrogateescape")
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:

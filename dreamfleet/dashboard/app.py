@@ -7,22 +7,20 @@ import io
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import bokeh
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dreamfleet.base.logdir import SERIES
 from dreamfleet.dashboard.access import Access
+from dreamfleet.dashboard.assets import Assets
 from dreamfleet.dashboard.events import Feed
 from dreamfleet.dashboard.fleet import describe_fleet, find_faults, read_tail, search_lines
 from dreamfleet.dashboard.hub import Hub
@@ -31,9 +29,6 @@ from dreamfleet.dashboard.series import AXES, MAX_POINTS, MAX_WINDOW, View, enco
 from dreamfleet.metrics.reports import FOLDER
 from dreamfleet.results.curves import Curve, aggregate, make_edges, make_run_curve
 
-STATIC = Path(__file__).parent / "static"
-CHARTS = Path(bokeh.__file__).parent / "server/static/js"
-CHART_FILES = ("bokeh.min.js", "bokeh-api.min.js")
 MAX_SERIES = 2000  # in one answer
 MAX_FEEDS = 64
 MAX_PAGE_NAME = 64  # characters
@@ -55,10 +50,10 @@ def make_app(hub: Hub, token: str = "", is_stopping: Callable[[], bool] = lambda
         yield
         work.cancel()
 
-    pages = Pages(hub, is_stopping)
+    pages, assets = Pages(hub, is_stopping), Assets()
     return Starlette(
         routes=[
-            Route("/", pages.index),
+            Route("/", assets.page),
             Route("/api/runs", pages.runs),
             Route("/api/metrics", pages.metrics),
             Route("/api/series", pages.series),
@@ -71,8 +66,8 @@ def make_app(hub: Hub, token: str = "", is_stopping: Callable[[], bool] = lambda
             Route("/api/csv", pages.csv),
             Route("/api/watch", pages.watch),
             Route("/api/events", pages.events),
-            Route("/charts/{file}", pages.charts),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/charts/{file}", assets.charts),
+            Route("/static/{file}", assets.static),
         ],
         middleware=[
             Middleware(Access, token=token),
@@ -81,6 +76,13 @@ def make_app(hub: Hub, token: str = "", is_stopping: Callable[[], bool] = lambda
         ],
         lifespan=lifespan,
     )
+
+
+class Json(JSONResponse):
+    """An answer in ASCII: names that a run has logged may hold what UTF-8 cannot express."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 class Headers:
@@ -107,26 +109,16 @@ class Pages:
         self._hub = hub
         self._is_stopping = is_stopping
         self._feeds = 0
-        self._watched: dict[str, list[str]] = {}  # metrics on screen by page, oldest first
-
-    async def index(self, _: Request) -> Response:
-        """The page itself."""
-        return FileResponse(STATIC / "index.html")
-
-    async def charts(self, request: Request) -> Response:
-        """The chart library, from its own package."""
-        if request.path_params["file"] not in CHART_FILES:
-            raise HTTPException(404, "there is no such file")
-        return FileResponse(CHARTS / request.path_params["file"], headers={"cache-control": "max-age=86400"})
+        self._watched: dict[str, set[str]] = {}  # metrics on screen by page, oldest first
 
     async def runs(self, _: Request) -> Response:
         """All runs, one row each."""
         await asyncio.to_thread(self._hub.ask)
-        return JSONResponse([run.summary() for run in self._hub.runs.values()])
+        return Json([run.summary() for run in list(self._hub.runs.values())])
 
     async def metrics(self, request: Request) -> Response:
-        """The names of the metrics of runs."""
-        runs = await self._find_runs(request)
+        """The names of the metrics of those of the runs that are there: a link may name others."""
+        runs = await self._list_runs(request)
         return await _json(lambda: {run.name: run.want().metrics() for run in runs})
 
     async def series(self, request: Request) -> Response:
@@ -138,6 +130,8 @@ class Pages:
         )
         if len(runs) * len(metrics) > MAX_SERIES:
             raise HTTPException(400, f"more than {MAX_SERIES} series at once")
+        if page := _read_page(request):  # before the history is read: what comes later is in its stream
+            self._watch(page, {*self._watched.get(page, ()), *metrics})
 
         def load(run: Run, metric: str) -> dict[str, Any]:
             line, cursor, is_partial = run.line(metric, view)
@@ -227,21 +221,24 @@ class Pages:
 
     async def watch(self, request: Request) -> Response:
         """Tells which metrics a page has on screen: its stream brings no others."""
-        page = _text(request, "page")[:MAX_PAGE_NAME]
+        _text(request, "page")
+        self._watch(_read_page(request), set(request.query_params.getlist("metric")))
+        return Json({})
+
+    def _watch(self, page: str, metrics: set[str]) -> None:
         self._watched.pop(page, None)
-        self._watched[page] = request.query_params.getlist("metric")
+        self._watched[page] = metrics
         if len(self._watched) > 2 * MAX_FEEDS:
             del self._watched[next(iter(self._watched))]
-        return JSONResponse({})
 
     async def events(self, request: Request) -> Response:
         """What is new while the browser stays: of the metrics that its page watches, or without a page of all."""
         await asyncio.to_thread(self._hub.ask)
         names = [name for name in request.query_params.getlist("run") if name in self._hub.runs]
-        page = request.query_params.get("page", "")[:MAX_PAGE_NAME]
+        page = _read_page(request)
 
-        def wanted() -> list[str] | None:
-            return self._watched.get(page, []) if page else None
+        def wanted() -> set[str] | None:
+            return self._watched.get(page, set()) if page else None
 
         feed = Feed(self._hub, names, _read_view(request), wanted, _read_cursor(request, names))
         if self._feeds >= MAX_FEEDS:
@@ -263,12 +260,14 @@ class Pages:
         return (await self._find_runs(request))[0]
 
     async def _find_runs(self, request: Request) -> list[Run]:
+        if runs := await self._list_runs(request):
+            return runs
+        raise HTTPException(404, "there is no such run")
+
+    async def _list_runs(self, request: Request) -> list[Run]:
         await asyncio.to_thread(self._hub.ask)
-        names = dict.fromkeys(request.query_params.getlist("run"))
-        runs = [self._hub.runs[name] for name in names if name in self._hub.runs]
-        if not runs:
-            raise HTTPException(404, "there is no such run")
-        return runs
+        known, names = dict(self._hub.runs), dict.fromkeys(request.query_params.getlist("run"))
+        return [known[name] for name in names if name in known]
 
 
 def _read_view(request: Request) -> View:
@@ -301,6 +300,11 @@ def _text(request: Request, key: str) -> str:
     return request.query_params[key]
 
 
+def _read_page(request: Request) -> str:
+    """What a page calls itself; nothing, if another program asks."""
+    return request.query_params.get("page", "")[:MAX_PAGE_NAME]
+
+
 def _read_cursor(request: Request, names: list[str]) -> dict[str, list[int]]:
     """Where a browser that lost its connection had got to."""
     try:
@@ -319,7 +323,7 @@ def _as_json(value: Any) -> Any:
 
 
 async def _json(load: Callable[[], Any]) -> Response:
-    return JSONResponse(await _read(load))
+    return Json(await _read(load))
 
 
 async def _read(load: Callable[[], Any]) -> Any:

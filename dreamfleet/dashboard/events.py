@@ -62,7 +62,7 @@ class Feed:
         events: list[tuple[str, Any]] = []
         if gone := self._versions.keys() - runs.keys():
             for name in gone:
-                del self._versions[name]
+                self._forget(name)
         changed = [run for run in runs.values() if self._versions.get(run.name) != run.version]
         if changed or gone:
             self._versions |= {run.name: run.version for run in changed}
@@ -71,6 +71,14 @@ class Feed:
             if name in runs:
                 events += self._collect_run(runs[name])
         return events
+
+    def _forget(self, name: str) -> None:
+        """A run that comes back may be another one: all of it is sent again."""
+        del self._versions[name]
+        self._metrics.pop(name, None)
+        self._details.pop(name, None)
+        if name in self._cursors:
+            self._cursors[name] = [-1 for _ in self._cursors[name]]
 
     def _collect_run(self, run: Run) -> list[tuple[str, Any]]:
         is_first, wanted = run.name == self._names[0], self._wanted()

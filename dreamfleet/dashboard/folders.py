@@ -77,10 +77,15 @@ def find_runs(roots: Sequence[Path]) -> dict[str, Path]:
     for root in roots:
         for path in _search(root, 0):
             parts = path.relative_to(root).parts
-            name = "/".join((root.name, *parts) if len(roots) > 1 or not parts else parts)
+            name = _to_text("/".join((root.name, *parts) if len(roots) > 1 or not parts else parts))
             if found.setdefault(name, path) != path:  # roots of the same name
-                found.setdefault(str(path), path)
+                found.setdefault(_to_text(str(path)), path)
     return found
+
+
+def _to_text(path: str) -> str:
+    """A name that a browser can send back; bytes of a path that are no text are written as escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _search(directory: Path, depth: int) -> Iterator[Path]:

@@ -13,7 +13,9 @@ from dreamfleet.dashboard.run import WANTED_S, Run
 TICK_S = 1.0
 REST_S = 0.02  # between two ticks at least, for requests
 FIND_EVERY_S = 3.0
-TABLES_BUDGET_S = 0.4  # of reading in one tick, while a large file is opened
+TABLES_BUDGET_S = 0.1  # of reading in one tick, while a large file is opened
+OPENING_S = 2.0  # in which a page that has just come is served first: large files and options wait
+OPENING_EVERY_S = 10.0  # at most: pages that come all the time do not keep files from being read
 CONFIG_BUDGET_S = 0.1
 MAX_VALUES = 48_000_000  # in memory, 12 bytes each; runs that nobody looks at are forgotten first
 
@@ -29,17 +31,19 @@ class Hub:
         self._is_behind = False  # a large file is being read: there is no rest between ticks
         self._find_at = 0.0
         self._listeners = 0
+        self._came_at = -OPENING_EVERY_S  # one of them, that large files waited for last
         self._asked_at = 0.0
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._news = asyncio.Event()
         self._call = asyncio.Event()  # somebody has come while the hub rested
 
     def ask(self) -> None:
         """Called with every request: whoever asks first after a rest gets what is there now."""
-        is_stale = not self.is_active
-        self._asked_at = time.monotonic()
-        if is_stale:
-            self.refresh()
+        with self._asking:  # whoever comes meanwhile waits for the same
+            if not self.is_active:
+                self.refresh()
+            self._asked_at = time.monotonic()
 
     @property
     def is_active(self) -> bool:
@@ -49,6 +53,9 @@ class Hub:
     def listening(self):
         """Keeps the hub awake."""
         self._listeners += 1
+        now = time.monotonic()
+        if now - self._came_at > OPENING_EVERY_S:
+            self._came_at = now
         self._call.set()
         try:
             yield
@@ -70,7 +77,8 @@ class Hub:
             await asyncio.to_thread(self.refresh)
             news, self._news = self._news, asyncio.Event()
             news.set()
-            await asyncio.to_thread(self._load_configs)
+            if not self._is_opening():
+                await asyncio.to_thread(self._load_configs)
             rest_s = REST_S if self._is_behind else self._tick_s - (time.monotonic() - begun)
             await asyncio.sleep(max(REST_S, rest_s))
 
@@ -86,11 +94,16 @@ class Hub:
                 if run.is_live or is_time_to_find:
                     run.refresh_summary()
             wanted = [run for run in self.runs.values() if now - run.wanted_at < WANTED_S]
+            if self._is_opening():
+                wanted = [run for run in wanted if not run.is_behind]
             for run in wanted:
                 run.refresh_tables(TABLES_BUDGET_S / len(wanted))
             self._is_behind = any(run.is_behind for run in wanted)
             self._forget(now)
             self.version += 1
+
+    def _is_opening(self) -> bool:
+        return time.monotonic() - self._came_at < OPENING_S
 
     def _find(self) -> None:
         found = find_runs(self._roots)
@@ -98,7 +111,9 @@ class Hub:
             del self.runs[name]
         for name, path in found.items():
             if name not in self.runs or self.runs[name].folder.path != path:
-                self.runs[name] = Run(name, Folder(path))
+                run = Run(name, Folder(path))
+                run.refresh_summary()  # before anybody sees it
+                self.runs[name] = run
 
     def _load_configs(self) -> None:
         deadline = time.monotonic() + CONFIG_BUDGET_S

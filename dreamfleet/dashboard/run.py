@@ -23,7 +23,7 @@ from dreamfleet.metrics.reports import list_reports
 from dreamfleet.options.saved import FILENAME, read_saved
 from dreamfleet.results.curves import file_of, group_key, label_of
 
-READ_FIRST_S = 0.2  # of a file that is opened; the rest of a large one follows by itself
+READ_FIRST_S = 0.05  # of a file that is opened; the rest of a large one follows by itself
 WANTED_S = 30.0  # a file whose series nobody has asked for since is not read any more
 ENDED = ("complete", "stopped", "failed")
 MAX_CONFIGS = 256
@@ -61,7 +61,7 @@ class Run:
         """Reads status and progress again if they have changed."""
         with self._lock:
             if self._has_changed("progress.json"):
-                self.progress = parse_progress(self._read("progress.json")) or self.progress
+                self.progress = self._read_progress()
                 self.detail_version += 1
             has_new_status = self._has_changed("status.json")
             if has_new_status:
@@ -219,26 +219,25 @@ class Run:
     def _xs(self, points: Points, axis: str) -> np.ndarray:
         if axis == "hours":
             starts = [table.stamps()[1][:1] for table in self._tables.values()]
-            start = min((float(times[0]) for times in starts if len(times)), default=0.0)
+            start = min((float(times[0]) for times in starts if len(times) and np.isfinite(times[0])), default=0.0)
             return (points.time - start) / 3600
         if axis == "update":
-            known = self._tables[METRICS].points(UPDATES)
-            return np.interp(points.step, known.step, known.value) if len(known.step) else np.zeros(len(points.step))
+            known = make_line(self._tables[METRICS].points(UPDATES), lambda points: points.step.astype(float), 1)
+            return np.interp(points.step, known.xs, known.ys) if len(known.xs) else np.zeros(len(points.step))
         return points.step.astype(float)
 
     def _new_of(self, table: Table, row: int, view: View, metrics: Collection[str] | None) -> dict:
         values = {}
         for metric in table.names() if metrics is None else metrics:
             points = table.points(metric, row)
+            points = Points(*(column[np.isfinite(points.value)] for column in points))
             if not len(points.row):
                 continue
-            entry = [points.row.tolist(), self._xs(points, view.axis).tolist(), _or_none(points.value)]
+            columns = [points.row, self._xs(points, view.axis), points.value]
             if view.window > 1:
-                # The means of the new points need no more than a window of those before.
-                count = len(points.row)
-                recent = table.points(metric).value[-(count + view.window - 1) :]
-                entry.append(_or_none(latest_means(recent, view.window, count)))
-            values[metric] = entry
+                columns.append(latest_means(table.points(metric).value, view.window, len(points.row)))
+            has_place = np.isfinite(columns[1])  # the time of a line may be anything
+            values[metric] = [column[has_place].tolist() for column in columns]
         return {"generation": table.generation, "rows": table.rows, "values": values}
 
     def _list_reports_cheaply(self) -> object:
@@ -278,6 +277,12 @@ class Run:
             return f"compiling: for {find_compilation_s(self.status):.0f} s so far"
         return find_bottleneck(self.status, self.progress)
 
+    def _read_progress(self) -> Progress:
+        content = self._read("progress.json")
+        if not content:  # it is written in one piece: the run was removed, and may begin again
+            return Progress()
+        return parse_progress(content) or self.progress
+
     def _has_changed(self, name: str) -> bool:
         version = self.folder.version(name)
         if version == self._versions.get(name, (-1, -1)):
@@ -290,10 +295,6 @@ class Run:
             return self.folder.read(name)
         except OSError:
             return b""
-
-
-def _or_none(values: np.ndarray) -> list[float | None]:
-    return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], str]:

@@ -40,8 +40,8 @@ class Line(NamedTuple):
 
 def make_line(points: Points, to_xs: Callable[[Points], np.ndarray], window: int) -> Line:
     """The whole of a series; the running mean is over neighbouring points, however few of them are shown."""
-    is_finite = np.isfinite(points.value)
     xs, ys = to_xs(points), points.value
+    is_finite = np.isfinite(ys) & np.isfinite(xs)
     if not is_finite.all():
         xs, ys = xs[is_finite], ys[is_finite]
     if len(xs) > 1 and (np.diff(xs) < 0).any():  # a run that was killed and resumed repeats some steps
@@ -63,20 +63,27 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def latest_means(values: np.ndarray, window: int, count: int) -> np.ndarray:
-    """The running mean at the last `count` values, without what is before their windows; quick for few of them."""
-    values = np.where(np.isfinite(values), values, 0.0)
-    ends = range(len(values) - count + 1, len(values) + 1)
-    return np.array([np.add.reduce(part := values[max(0, end - window) : end]) / len(part) for end in ends])
+    """The running mean at the last `count` finite values, without what is before their windows; quick for few."""
+    needed = count + window - 1
+    recent = values[-needed:]
+    if not np.isfinite(recent).all():  # left out, as in the whole of the line
+        recent = values[np.isfinite(values)][-needed:]
+    ends = range(len(recent) - count + 1, len(recent) + 1)
+    return np.array([np.add.reduce(part := recent[max(0, end - window) : end]) / len(part) for end in ends])
 
 
 def reduce_line(line: Line, view: View) -> dict:
-    """The part of a line in the range of the view, as arrays in base64: `x`, `y`, and `sx`, `sy` if it is smoothed."""
+    """The part of a line in the range of the view, as arrays in base64: `x`, `y`, and `sx`, `sy` if it is smoothed.
+
+    `newest` is the end of the whole line, wherever the range ends.
+    """
     # One point more at each side, so that the line reaches the edges.
     first = max(0, int(np.searchsorted(line.xs, view.start, "left")) - 1)
     last = int(np.searchsorted(line.xs, view.end, "right")) + 1
     xs, ys, smooth = line.xs[first:last], line.ys[first:last], line.smooth[first:last]
     keep = extremes(xs, ys, view.points // 2)
     result = {"x": encode(xs[keep]), "y": encode(ys[keep]), "total": len(line.xs)}
+    result["newest"] = float(line.xs[-1]) if len(line.xs) else None
     if view.window > 1:
         keep = extremes(xs, smooth, view.points // 2)
         result |= {"sx": encode(xs[keep]), "sy": encode(smooth[keep])}

@@ -30,6 +30,16 @@ def chart_of(page, metric: str):
     return page.locator(f".chart[data-metric='{metric}']").first
 
 
+def test_lines_are_sketched_until_the_library_draws_them(runs, dashboard, page):
+    page.route("**/charts/bokeh.min.js", lambda route: None)  # it is under way
+    page.goto(f"{dashboard}/?run=tuned", wait_until="commit")
+    chart = chart_of(page, "episode/score")
+    expect(chart.locator(".sketch polyline").first).to_have_attribute("points", re.compile(r"^0,\S+( \S+){38} 1,\S+$"))
+    page.unroute("**/charts/bokeh.min.js")
+    expect(chart).to_have_attribute("data-drawn", "true")
+    expect(chart.locator(".sketch")).to_have_count(0)
+
+
 def test_metrics_are_found_pinned_and_only_drawn_on_screen(runs, dashboard, page):
     page.goto(f"{dashboard}/?tab=metrics&run=tuned")
     expect(page.get_by_text("302 metrics")).to_be_visible()

@@ -225,7 +225,7 @@ def test_other_addresses_demand_the_token(tmp_path, run):
             assert get(address, path)[0] == 403, path
         status, _, headers = get(address, "/", token=token, run="run", tab="fleet")
         assert status == 303 and headers["location"] == "/?run=run&tab=fleet"
-        assert "HttpOnly" in headers["set-cookie"] and "SameSite=Strict" in headers["set-cookie"]
+        assert "HttpOnly" in headers["set-cookie"] and "SameSite=Lax" in headers["set-cookie"]
         cookie = headers["set-cookie"].partition(";")[0]
         assert get(address, "/api/runs", {"Cookie": cookie})[0] == 200
         assert get(address, "/api/runs", {"Cookie": cookie[:-1] + ("x" if cookie[-1] != "x" else "y")})[0] == 403

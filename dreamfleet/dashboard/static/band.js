@@ -1,8 +1,9 @@
 // The mean and the spread of the seeds of each experiment, computed on the server as `dreamfleet plot` does it.
 
 import { h } from "./dom.js";
-import { ask, runs } from "./feed.js";
-import { ticks } from "./format.js";
+import { ask, decode, runs } from "./feed.js";
+import { makePlot } from "./figure.js";
+import { loadLibrary } from "./library.js";
 import { color } from "./palette.js";
 import { state } from "./state.js";
 
@@ -20,9 +21,13 @@ export class BandChart {
     this.update();
   }
 
-  async update() {
+  update() {
     if (performance.now() - this.loadedAt < EVERY_MS) return;
     this.loadedAt = performance.now();
+    this.load().catch(() => {}); // tried again with the next news
+  }
+
+  async load() {
     const groups = new Map();
     for (const name of state.run) {
       const run = runs.get(name);
@@ -34,21 +39,14 @@ export class BandChart {
       const answer = await ask("band", { run: members.map((run) => run.name), metric: this.metric, axis: state.axis === "hours" ? "hours" : "step" });
       return { label: `${members[0].group_label} (${members.length})`, color: color(members[0].name), ...answer };
     }));
+    await loadLibrary();
     if (!this.isRemoved) this.draw(bands.filter((band) => band.x));
   }
 
   draw(bands) {
     this.document?.clear();
     this.canvas.replaceChildren();
-    const ink = getComputedStyle(document.documentElement);
-    const plot = Bokeh.Plotting.figure({ sizing_mode: "stretch_both", tools: "", toolbar_location: null,
-      background_fill_color: null, border_fill_color: null, outline_line_color: null, min_border_left: 46, min_border_right: 12 });
-    for (const axis of [...plot.xaxes, ...plot.yaxes]) {
-      Object.assign(axis, { axis_line_color: null, major_tick_line_color: null, minor_tick_line_color: null,
-        major_label_text_color: ink.getPropertyValue("--muted"), major_label_text_font_size: "11px" });
-      axis.formatter.doFormat = ticks;
-    }
-    for (const grid of [...plot.xgrids, ...plot.ygrids]) grid.grid_line_color = ink.getPropertyValue("--grid");
+    const plot = makePlot();
     for (const band of bands) {
       const [x, mean, std] = [band.x, band.mean, band.std].map(decode);
       plot.varea({ x, y1: mean.map((value, i) => value - std[i]), y2: mean.map((value, i) => value + std[i]), fill_color: band.color, fill_alpha: 0.18 });
@@ -65,8 +63,4 @@ export class BandChart {
     this.isRemoved = true;
     this.document?.clear();
   }
-}
-
-function decode(text) {
-  return Array.from(new Float64Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer));
 }

@@ -1,24 +1,28 @@
-// One chart: drawn by Bokeh while it is on screen, with a cursor that all charts share and a range to drag.
+// One chart: a figure while it is on screen, with a cursor that all charts share and a range to drag.
 
 import { download, h } from "./dom.js";
 import { url } from "./feed.js";
-import { short, ticks } from "./format.js";
-import { color, dash, theme } from "./palette.js";
+import { Figure } from "./figure.js";
+import { short } from "./format.js";
+import { isLibraryThere, loadLibrary } from "./library.js";
+import { color } from "./palette.js";
 import { watch } from "./series.js";
+import { sketch } from "./sketch.js";
 import { range, setState, state, toggle } from "./state.js";
 
 const MAX_TIP = 12; // lines
-const FAINT = { light: 0.28, dark: 0.34 };
+const REST_MS = 5000; // at most, until what is new in a chart is drawn, however little it is
 const visible = new Set(); // charts on screen
-const observer = new IntersectionObserver(
-  (entries) => entries.forEach(({ target, isIntersecting }) => target.chart.show(isIntersecting)),
-  { rootMargin: "150px" },
-);
+const changed = new Set(); // of those, what is to be drawn
+const FRAME_MS = 12; // of making charts at a time: the first are seen before the last are made
+const GATHER_MS = 40;
+const observer = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => target.chart.show(isIntersecting)));
 
 // Lines are {run, metric, label, isEval}; title is what stands above, and metric what is pinned, logged and saved.
 export class Chart {
-  constructor({ title, metric, lines, dots = false, tall = false, band = null }) {
-    Object.assign(this, { title, metric, lines, dots, band });
+  constructor({ title, metric, lines, dots = false, tall = false }) {
+    Object.assign(this, { title, metric, lines, dots });
+    this.isLog = state.log.includes(metric);
     this.readout = h("span", { class: "readout" });
     this.canvas = h("div", { class: "canvas" });
     this.cursor = h("div", { class: "cursor", hidden: true });
@@ -72,8 +76,10 @@ export class Chart {
 
   // Frees what is drawn; the chart may be shown again.
   clear() {
-    this.document?.clear();
-    this.document = this.plot = this.view = null;
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.figure?.clear();
+    this.figure = this.drawn = null;
     delete this.element.dataset.drawn;
     this.canvas.replaceChildren();
   }
@@ -85,89 +91,60 @@ export class Chart {
 
   // Draws at most once a frame, however many series have changed.
   draw() {
-    this.frame ||= requestAnimationFrame(() => {
-      this.frame = 0;
-      if (visible.has(this)) this.paint();
-    });
+    changed.add(this);
+    drawSoon();
   }
 
   paint() {
     const data = this.watched.map(([series]) => series);
-    if (!this.plot) this.create();
-    data.forEach((series, i) => {
-      const { raw, smooth } = this.sources[i];
-      raw.data = { x: series.x, y: this.admit(series.y) };
-      smooth.data = { x: series.sx, y: this.admit(series.sy) };
-    });
-    if (this.bandSource && this.band) this.bandSource.data = this.band;
-    this.fit(data);
+    if (!this.figure && data.every((series) => !series.cursor)) return; // nothing has come yet
+    if (isLibraryThere()) this.plotIfMoved(data);
+    else {
+      const lines = data.map((series, i) => ({ points: shownLine(series), color: color(this.lines[i].run, this.lines[i].isEval) }));
+      this.canvas.replaceChildren(sketch(lines, this.findRange(data), this.isLog));
+      loadLibrary().then(() => this.draw(), () => {}); // without it, the next change tries again
+    }
     this.readValues(this.at ?? null); // a cursor stays while new points come
     this.element.classList.toggle("empty", data.every((series) => !series.x.length));
     this.element.dataset.points = data.reduce((sum, series) => sum + (series.total ?? 0), 0);
   }
 
-  admit(values) {
-    return this.isLog ? values.map((value) => (value > 0 ? value : NaN)) : values;
-  }
-
-  create() {
-    const { Plotting, Range1d, ColumnDataSource } = Bokeh;
-    const ink = getComputedStyle(document.documentElement);
-    const [text, grid] = [ink.getPropertyValue("--muted"), ink.getPropertyValue("--grid")];
-    this.isLog = state.log.includes(this.metric);
-    const plot = Plotting.figure({
-      sizing_mode: "stretch_both", tools: "", toolbar_location: null, output_backend: "canvas",
-      x_range: new Range1d({ start: 0, end: 1 }), y_range: new Range1d({ start: 0, end: 1 }),
-      y_axis_type: this.isLog ? "log" : "linear",
-      background_fill_color: null, border_fill_color: null, outline_line_color: null,
-      min_border_left: 46, min_border_right: 12, min_border_top: 6, min_border_bottom: 20,
-    });
-    for (const axis of [...plot.xaxes, ...plot.yaxes]) {
-      Object.assign(axis, {
-        axis_line_color: null, major_tick_line_color: null, minor_tick_line_color: null,
-        major_label_text_color: text, major_label_text_font_size: "11px", major_label_standoff: 4,
-      });
-      axis.ticker.desired_num_ticks = axis === plot.xaxes[0] ? 5 : 4;
-      if (!(this.isLog && axis === plot.yaxes[0])) {
-        axis.formatter = new Bokeh.BasicTickFormatter({ use_scientific: false });
-        axis.formatter.doFormat = ticks; // 20k rather than 20000
-      }
+  // Drawing is most of what a page costs: it waits until what is new makes a pixel.
+  plotIfMoved(data) {
+    const bounds = this.findRange(data);
+    const isSame = this.drawn && data.every((series, i) => series.loads === this.drawn.loads[i] && series.total === this.drawn.totals[i]);
+    if (isSame) return;
+    if (this.drawn && !this.hasMoved(data, bounds)) {
+      this.timer ||= setTimeout(() => { this.timer = 0; this.draw(); }, REST_MS);
+      return;
     }
-    for (const line of [...plot.xgrids, ...plot.ygrids]) Object.assign(line, { grid_line_color: grid });
-    this.sources = this.lines.map((line) => this.addLine(plot, line));
-    this.plot = plot;
-    this.document = new Bokeh.Document();
-    this.document.add_root(plot);
-    const documentNow = this.document;
-    Bokeh.embed.add_document_standalone(documentNow, this.canvas).then((views) => {
-      if (this.document !== documentNow) return;
-      this.view = [...views][0];
-      this.element.dataset.drawn = "true";
-    });
+    this.figure ??= new Figure(this.canvas, this, () => (this.element.dataset.drawn = "true"));
+    this.figure.set(data, bounds);
+    this.drawn = { ...bounds, at: performance.now(), loads: data.map((series) => series.loads),
+      ends: data.map((series) => series.newest), totals: data.map((series) => series.total) };
   }
 
-  addLine(plot, { run, isEval }) {
-    const [line_color, own] = [color(run, isEval), dash(run)];
-    const line_dash = isEval && !own.length ? [5, 3] : own;
-    const raw = new Bokeh.ColumnDataSource({ data: { x: [], y: [] } });
-    const smooth = new Bokeh.ColumnDataSource({ data: { x: [], y: [] } });
-    const isSmoothed = Number(state.smooth) > 1;
-    const line_alpha = isSmoothed ? FAINT[theme()] : 1;
-    const common = { x: { field: "x" }, y: { field: "y" } };
-    if (this.dots && isSmoothed) {
-      const look = isEval ? { size: 7, marker: "diamond", fill_color: null, line_color, line_alpha: 2 * line_alpha }
-        : { size: 4, marker: "circle", fill_color: line_color, fill_alpha: line_alpha, line_color: null };
-      plot.scatter({ ...common, source: raw, ...look });
-    } else plot.line({ ...common, source: raw, line_color, line_alpha, line_dash, line_width: isSmoothed ? 1 : 1.5 });
-    if (isSmoothed) plot.line({ ...common, source: smooth, line_color, line_dash, line_width: 2, line_join: "round" });
-    return { raw, smooth };
+  hasMoved(data, bounds) {
+    const { drawn } = this;
+    const box = this.figure?.box;
+    const isNew = data.some((series, i) => series.loads !== drawn.loads[i]);
+    if (!box || !bounds || drawn.low === undefined || isNew) return true;
+    if (performance.now() - drawn.at >= REST_MS) return true;
+    const scale = this.isLog ? Math.log : (y) => y;
+    const [perX, perY] = [box.width / (drawn.high - drawn.low), box.height / (scale(drawn.top) - scale(drawn.bottom))];
+    const shifts = [
+      ...data.map((series, i) => (series.newest === drawn.ends[i] ? 0 : perX * (series.newest - drawn.ends[i]))),
+      ...["low", "high"].map((key) => perX * (bounds[key] - drawn[key])),
+      ...["bottom", "top"].map((key) => perY * (scale(bounds[key]) - scale(drawn[key]))),
+    ];
+    return shifts.some((pixels) => !(Math.abs(pixels) < 1));
   }
 
   // The range of x is that of the page, or of all points; that of y is of what can be seen in it.
-  fit(data) {
+  findRange(data) {
     const zoom = range();
     const spans = data.filter((series) => series.x.length).map(({ x }) => [x[0], x[x.length - 1]]);
-    if (!spans.length) return;
+    if (!spans.length) return null;
     let [low, high] = [Math.min(...spans.map(([a]) => a)), Math.max(...spans.map(([, b]) => b))];
     if (zoom.start > -Infinity) low = zoom.start;
     if (zoom.end < Infinity) high = zoom.end;
@@ -187,28 +164,22 @@ export class Chart {
       const pad = (top - bottom) * 0.06 || Math.abs(top) * 0.05 || 0.5;
       [bottom, top] = [bottom - pad, top + pad];
     }
-    this.plot.x_range.setv({ start: low, end: high });
-    this.plot.y_range.setv({ start: bottom, end: top });
+    return { low, high, bottom, top };
   }
 
   // The cursor and the range
 
-  frameBox() {
-    const box = this.view?.frame?.bbox;
-    return box ? { left: box.left, width: box.width } : null;
-  }
-
   toX(clientX) {
-    const box = this.frameBox();
+    const box = this.figure?.box;
     if (!box) return null;
     const share = (clientX - this.plotArea.getBoundingClientRect().left - box.left) / box.width;
-    const { start, end } = this.plot.x_range;
+    const { start, end } = this.figure.range;
     return start + Math.min(1, Math.max(0, share)) * (end - start);
   }
 
   toPixel(x) {
-    const box = this.frameBox();
-    const { start, end } = this.plot.x_range;
+    const box = this.figure.box;
+    const { start, end } = this.figure.range;
     return box && x >= start && x <= end ? box.left + (box.width * (x - start)) / (end - start) : null;
   }
 
@@ -223,7 +194,7 @@ export class Chart {
     area.addEventListener("pointermove", (event) => {
       moveCursor(this.toX(event.clientX));
       this.showTip(event);
-      if (from === null || !this.view) return;
+      if (from === null || !this.figure?.box) return;
       const left = area.getBoundingClientRect().left;
       this.brush.hidden = Math.abs(event.clientX - from) < 4;
       this.brush.style.left = `${Math.min(from, event.clientX) - left}px`;
@@ -231,7 +202,7 @@ export class Chart {
     });
     area.addEventListener("pointerup", (event) => {
       const [a, b] = [this.toX(from ?? 0), this.toX(event.clientX)].sort((x, y) => x - y);
-      if (from !== null && Math.abs(event.clientX - from) >= 4 && this.view) zoomTo(a, b);
+      if (from !== null && Math.abs(event.clientX - from) >= 4 && this.figure?.box) zoomTo(a, b);
       from = null;
       this.brush.hidden = true;
     });
@@ -243,8 +214,8 @@ export class Chart {
   }
 
   onKey(event) {
-    if (!this.view) return;
-    const { start, end } = this.plot.x_range;
+    if (!this.figure?.box) return;
+    const { start, end } = this.figure.range;
     const width = end - start;
     const at = this.at ?? end;
     const keys = {
@@ -263,7 +234,7 @@ export class Chart {
   // Shows the cursor at x, and the values there; the latest ones without a cursor.
   point(x) {
     this.at = x;
-    const left = x === null || !this.view ? null : this.toPixel(x);
+    const left = x === null || !this.figure?.box ? null : this.toPixel(x);
     this.cursor.hidden = left === null;
     if (left !== null) this.cursor.style.transform = `translateX(${left}px)`;
     this.readValues(x);
@@ -291,7 +262,7 @@ export class Chart {
     this.tip.style.cssText = isRight ? `right:${box.width - x + 12}px` : `left:${x + 12}px`;
     const left = rows.length - MAX_TIP;
     this.tip.replaceChildren(...rows.slice(0, MAX_TIP).map(({ run, isEval, value }) =>
-      h("div", {}, h("i", { style: `background:${color(run, isEval)}` }), h("span", {}, `${run}${isEval ? " (eval)" : ""}`), h("b", {}, short(value, 4)))),
+      h("div", {}, h("i", { style: `background:${color(run, isEval)}` }), h("span", {}, h("bdi", {}, `${run}${isEval ? " (eval)" : ""}`)), h("b", {}, short(value, 4)))),
       left > 0 ? h("div", {}, `and ${left} more`) : "");
   }
 
@@ -304,8 +275,8 @@ export class Chart {
   }
 
   savePng() {
-    if (!this.view) return;
-    const image = this.view.export("png", true).canvas;
+    if (!this.figure?.box) return;
+    const image = this.figure.takeImage();
     const scale = devicePixelRatio;
     const canvas = h("canvas", {});
     [canvas.width, canvas.height] = [image.width, image.height + 28 * scale];
@@ -321,9 +292,34 @@ export class Chart {
   }
 }
 
+// What one second brings comes in several events: the charts that are there already change in one frame, as each frame
+// costs the browser all of its canvases.
+let [frame, pause] = [0, 0];
+function drawSoon() {
+  if (frame || !changed.size) return;
+  if ([...changed].some((chart) => !chart.figure)) frame = requestAnimationFrame(drawChanged);
+  else pause ||= setTimeout(() => { pause = 0; frame ||= requestAnimationFrame(drawChanged); }, GATHER_MS);
+}
+
+function drawChanged(begun) {
+  frame = 0;
+  for (const chart of changed) {
+    const isThere = Boolean(chart.figure);
+    changed.delete(chart);
+    if (visible.has(chart)) chart.paint();
+    if (!isThere && performance.now() - begun > FRAME_MS) break;
+  }
+  drawSoon();
+}
+
+// The smoothed line, or the points themselves.
+function shownLine(series) {
+  return Number(state.smooth) > 1 && series.sx.length ? [series.sx, series.sy] : [series.x, series.y];
+}
+
 // What a line shows nearest to x.
 function valueAt(series, x) {
-  const [xs, ys] = Number(state.smooth) > 1 && series.sx.length ? [series.sx, series.sy] : [series.x, series.y];
+  const [xs, ys] = shownLine(series);
   return xs.length ? ys[x === Infinity ? xs.length - 1 : nearest(xs, x)] : null;
 }
 
@@ -348,8 +344,9 @@ function zoomTo(start, end) {
   setState({ start: digits(start), end: digits(end) });
 }
 
-// The newest x of the charts on screen, which a followed range ends at.
+// The newest x of the charts on screen, which a followed range ends at, and that before the latest points came.
 export function latestX() {
-  const ends = [...visible].flatMap((chart) => (chart.watched ?? []).map(([{ x }]) => x[x.length - 1] ?? -Infinity));
-  return Math.max(-Infinity, ...ends);
+  const all = [...visible].flatMap((chart) => (chart.watched ?? []).map(([series]) => series)).filter((series) => series.cursor);
+  const most = (key) => all.reduce((most, series) => Math.max(most, series[key]), -Infinity);
+  return { latest: most("newest"), before: most("before") };
 }

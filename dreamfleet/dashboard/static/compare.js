@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { h, replace } from "./dom.js";
 import { ask, runs } from "./feed.js";
 import { duration, goal, short, whole } from "./format.js";
-import { color } from "./palette.js";
+import { color, legend } from "./palette.js";
 import { namesOf } from "./series.js";
 import { setState, state } from "./state.js";
 import { sayPhase } from "./overview.js";
@@ -21,6 +21,7 @@ const COLUMNS = [
   ["rate", "steps/s", (run) => run.progress.env_rate],
   ["time", "elapsed", (run) => run.progress.elapsed_s],
 ];
+const MAX_CONFIGS = 12; // beside each other
 const NUMBERS = new Set(["seed", "step", "score", "eval", "rate", "time"]);
 
 export function open(page) {
@@ -41,9 +42,8 @@ export function open(page) {
     configs,
   );
   const chart = state.group === "1" ? new BandChart(metric) : new Chart({ title: metric, metric, tall: true, dots: state.run.length < 4 && metric.includes("episode/"), lines: state.run.map((run) => ({ run, metric })) });
-  const legend = h("div", { class: "legend" }, state.group === "1" ? [] : state.run.map((name) => h("span", {}, h("i", { style: `color:${color(name)}` }), name)));
-  charts.append(legend, h("div", { class: "charts one" }, chart.element));
-  drawConfigs(configs);
+  charts.append(legend(state.group === "1" ? [] : state.run), h("div", { class: "charts one" }, chart.element));
+  drawConfigs(configs).catch(() => {}); // a run that has just gone: the page of the others opens by itself
   const update = () => {
     drawTable(table);
     chart.update?.();
@@ -98,7 +98,7 @@ async function drawConfigs(place) {
     place.replaceChildren(h("p", { class: "muted" }, "Choose two runs or more to see how their options differ."));
     return;
   }
-  const chosen = state.run.slice(0, 12);
+  const chosen = state.run.slice(0, MAX_CONFIGS);
   const configs = await ask("configs", { run: chosen });
   const keys = [...new Set(Object.values(configs).flatMap(Object.keys))].filter((key) => key !== "logdir");
   const text = (run, key) => (key in (configs[run] ?? {}) ? String(configs[run][key]) : "–");
@@ -108,5 +108,6 @@ async function drawConfigs(place) {
       ? h("div", { class: "scroll" }, h("table", { id: "configs" },
           h("thead", {}, h("tr", {}, h("th", {}, "option"), chosen.map((run) => h("th", { style: `color:${color(run)}` }, run)))),
           h("tbody", {}, different.map((key) => h("tr", {}, h("td", {}, key), chosen.map((run) => h("td", {}, text(run, key))))))))
-      : h("p", { class: "muted" }, "They have equal options."));
+      : h("p", { class: "muted" }, "They have equal options."),
+    chosen.length < state.run.length ? h("p", { class: "muted" }, `Of the first ${chosen.length} of ${state.run.length} runs.`) : "");
 }

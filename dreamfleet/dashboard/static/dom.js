@@ -14,14 +14,16 @@ export function h(tag, props = {}, ...children) {
   return node;
 }
 
+const texts = new WeakMap(); // of nodes, as they were last filled
+
 // Replaces the children of a node only if they would look different: what has the focus keeps it.
 export function replace(node, ...children) {
   const next = document.createElement("div");
   next.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
-  if (next.innerHTML !== node.dataset.last) {
-    node.dataset.last = next.innerHTML;
-    node.replaceChildren(...next.childNodes);
-  }
+  const text = next.innerHTML;
+  if (text === texts.get(node)) return;
+  texts.set(node, text);
+  node.replaceChildren(...next.childNodes);
 }
 
 export function download(name, url) {

@@ -1,7 +1,7 @@
 // What the world model predicts beside what happened, and the latest episodes; past reports can be stepped through.
 
 import { h } from "./dom.js";
-import { ask, fleets, url } from "./feed.js";
+import { ask, fleets, isOver, runs, url } from "./feed.js";
 import { whole } from "./format.js";
 import { Player } from "./player.js";
 import { drawSignals } from "./signals.js";
@@ -15,7 +15,7 @@ export function open(page) {
     const reports = fleets.get(state.run[0])?.reports ?? [];
     const names = [...new Set(reports.map((report) => report.name))].sort((a, b) => b.includes("open_loop") - a.includes("open_loop") || a.startsWith("eval") - b.startsWith("eval") || a.localeCompare(b));
     if (!names.length && !place.querySelector(".nothing")) {
-      place.replaceChildren(h("p", { class: "nothing" }, "No reports yet. The agent writes one every run.report_every seconds, and the logger keeps the last logger.reports of them."));
+      place.replaceChildren(h("p", { class: "nothing" }, `No reports${isOver(runs.get(state.run[0])) ? " in this run" : " yet"}. The agent writes one every run.report_every seconds, and the logger keeps the last logger.reports of them.`));
     }
     if (names.length) place.querySelector(".nothing")?.remove();
     for (const name of names) {
@@ -58,9 +58,10 @@ class Card {
   async show(at) {
     this.at = at;
     const report = this.reports[at];
-    if (!report || report.file === this.shown) return;
-    this.shown = report.file;
+    if (!report) return;
     this.label.textContent = `step ${whole(report.step)} · ${at + 1} of ${this.reports.length}`;
+    if (report.file === this.shown) return;
+    this.shown = report.file;
     const address = { run: state.run[0], name: report.name, file: report.file };
     if (report.kind === "signals") {
       const data = await ask("report", address).catch(() => null);

@@ -6,6 +6,7 @@ export const runs = new Map(); // name -> summary
 export const fleets = new Map(); // name -> fleet, of the run in focus
 const listeners = new Map(); // event -> functions
 export const page = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16)).join(""); // its name for the server
+export const isOver = (run) => run?.state === "ended" || run?.state === "failed";
 let source = null;
 let address = "";
 
@@ -34,6 +35,12 @@ export function url(path, params) {
   return `/api/${path}?${query}`;
 }
 
+// Numbers as the server encodes them.
+export function decode(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return Array.from(new Float64Array(bytes.buffer));
+}
+
 // How series are looked at: the same for history and for what is new.
 export function view() {
   return { axis: state.axis, window: state.smooth };
@@ -41,8 +48,9 @@ export function view() {
 
 // Opens the stream for the chosen runs, or opens it again if they or the view have changed.
 export function connect() {
+  if (document.hidden) return; // it does when it is seen
   const next = url("events", { run: state.run, page, ...view() });
-  if (next === address && source?.readyState !== EventSource.CLOSED) return;
+  if (source && next === address && source.readyState !== EventSource.CLOSED) return;
   source?.close();
   address = next;
   source = new EventSource(next);
@@ -53,7 +61,7 @@ export function connect() {
     const { changed, gone } = JSON.parse(event.data);
     changed.forEach((run) => runs.set(run.name, run));
     gone.forEach((name) => runs.delete(name));
-    tell("runs", changed);
+    tell("runs", { changed, gone });
   });
   source.addEventListener("fleet", (event) => {
     const fleet = JSON.parse(event.data);
@@ -64,5 +72,13 @@ export function connect() {
   source.addEventListener("rows", (event) => tell("rows", JSON.parse(event.data)));
   source.addEventListener("reload", (event) => tell("reload", JSON.parse(event.data)));
 }
+
+// A page that nobody sees needs nothing, and a browser has only six connections for all of its tabs on one server.
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) return connect();
+  source?.close();
+  source = null;
+  tell("connection", "hidden");
+});
 
 export { range };

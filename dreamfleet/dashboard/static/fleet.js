@@ -40,7 +40,7 @@ export function open(page) {
     replace(parts.roles, drawRoles(fleet));
     logs.update(fleet);
     const count = fleet.roles.reduce((sum, role) => sum + role.restarts, 0) + (run.state === "failed" ? 1 : 0);
-    if (count !== restarts) drawFaults(parts.faults);
+    if (count !== restarts) drawFaults(parts.faults).catch(() => (restarts = -1)); // again with the next news
     restarts = count;
   };
   update();

@@ -3,10 +3,11 @@
 import { latestX } from "./chart.js";
 import { h, replace } from "./dom.js";
 import * as dreams from "./dreams.js";
-import { ask, connect, on, runs } from "./feed.js";
+import { ask, connect, isOver, on, runs } from "./feed.js";
 import * as fleet from "./fleet.js";
 import * as metrics from "./metrics.js";
 import * as overview from "./overview.js";
+import { loadLibrary } from "./library.js";
 import { meet } from "./palette.js";
 import { loadNames, reloadAll } from "./series.js";
 import * as compare from "./compare.js";
@@ -16,6 +17,8 @@ import { onState, range, setState, state } from "./state.js";
 const PAGES = { overview, metrics, runs: compare, fleet, dreams };
 const TITLES = { overview: "Overview", metrics: "Metrics", runs: "Runs", fleet: "Fleet", dreams: "Dreams" };
 const WINDOWS = [1, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
+const SAY_MS = 8000;
+const SLACK = 0.02; // of a range: it is dragged to the newest point by hand
 const page = document.getElementById("page");
 let current = null; // what the page in view has returned: {update, remove}
 
@@ -49,7 +52,12 @@ function drawControls() {
 }
 
 const smoothText = (points) => (Number(points) > 1 ? `${points} pt` : "off");
-const toggleFollow = () => setState({ follow: state.follow === "1" ? "0" : "1" });
+
+function toggleFollow() {
+  setState({ follow: state.follow === "1" ? "0" : "1" });
+  const { latest } = latestX();
+  if (state.follow === "1" && state.start !== "" && state.end !== "" && latest > Number(state.end)) moveRange(latest);
+}
 
 function toggleTheme() {
   const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
@@ -65,20 +73,24 @@ function openPage() {
   drawControls();
   drawSidebar();
   page.replaceChildren();
+  noteEnd();
   document.title = `${state.run[0] ?? "no runs"} · ${TITLES[state.tab] ?? "Dreamfleet"}`;
-  current = runs.size ? (PAGES[state.tab] ?? overview).open(page) : openNothing();
+  current = runs.size ? { isEmpty: false, ...PAGES[state.tab].open(page) } : openNothing();
 }
 
 function openNothing() {
   page.append(h("div", { class: "nothing" }, h("h1", {}, "No runs yet"),
     h("p", {}, "They appear here by themselves when they start: ", h("code", {}, "dreamfleet train --task gym_CartPole-v1"))));
-  return {};
+  return { isEmpty: true };
 }
 
 // Without a choice the page shows the run that was last alive.
 function chooseRuns() {
   const known = state.run.filter((name) => runs.has(name));
-  if (known.length || !runs.size) return known.length !== state.run.length && known.length > 0 ? setState({ run: known }) : undefined;
+  const missing = state.run.filter((name) => !runs.has(name));
+  if (!runs.size) return;
+  if (missing.length) say(`Not here, or not any more: ${missing.join(", ")}`);
+  if (known.length) return missing.length ? setState({ run: known }) : undefined;
   const alive = [...runs.values()].filter((run) => run.state === "running" || run.state === "starting");
   setState({ run: [(alive.at(-1) ?? [...runs.values()].at(-1)).name] });
 }
@@ -94,34 +106,57 @@ onState((changed) => {
 
 // A followed range keeps its width, and moves on with the newest point.
 let isFollowing = false;
+let followed = ""; // the end of the range where it was moved to last
 on("rows", () => {
   const { start, end } = range();
   if (state.follow !== "1" || end === Infinity || start === -Infinity) return;
-  const latest = latestX();
+  const { latest, before } = latestX();
   const width = end - start;
-  if (latest <= end || latest - end > width) return; // the range is in the past
-  isFollowing = true;
-  setState({ start: String(latest - width), end: String(latest) });
-  isFollowing = false;
+  const isInPast = before > end + SLACK * width && state.end !== followed;
+  if (latest > end && !isInPast) moveRange(latest);
 });
 
-on("runs", (changed) => {
-  const isFirst = !current;
+function moveRange(end) {
+  const { start, end: endBefore } = range();
+  isFollowing = true;
+  followed = String(end);
+  setState({ start: String(end - (endBefore - start)), end: followed });
+  isFollowing = false;
+}
+
+// What is not there by the end of a run will not come.
+const noteEnd = () => page.classList.toggle("over", state.run.every((name) => isOver(runs.get(name))));
+
+on("runs", ({ changed }) => {
+  noteEnd();
   meet(changed.map((run) => run.name));
-  if (!state.run.some((name) => runs.has(name))) chooseRuns();
-  else if (isFirst) openPage();
+  const hasOther = !state.run.length || state.run.some((name) => !runs.has(name));
+  if (hasOther) chooseRuns();
+  if (!current || current.isEmpty !== !runs.size) openPage();
   drawSidebar();
   current?.update?.();
 });
 on("fleet", () => current?.updateFleet?.());
 
-let isOver = false;
+// One line at the bottom: as long as the connection is lost, or for a while.
+const notice = document.getElementById("notice");
+let silence = 0;
+function say(text, isLasting = false) {
+  clearTimeout(silence);
+  notice.hidden = !text;
+  replace(notice, h("span", {}, text));
+  if (!isLasting) silence = setTimeout(() => (notice.hidden = true), SAY_MS);
+}
+
+let hasEnded = false;
+let isLost = false;
 on("connection", (what) => {
-  const notice = document.getElementById("notice");
-  if (what === "bye") isOver = true;
-  if (what === "open") isOver = false;
-  notice.hidden = what === "open";
-  replace(notice, h("span", {}, isOver ? "The dashboard has ended. What you see is its last state." : "Connection lost, trying again …"));
+  if (what === "bye") hasEnded = true;
+  if (what === "open") hasEnded = false;
+  const wasLost = isLost;
+  isLost = what === "lost" || what === "bye";
+  if (isLost) say(hasEnded ? "The dashboard has ended. What you see is its last state." : "Connection lost, trying again …", true);
+  else if (wasLost) say("");
 });
 
 addEventListener("keydown", (event) => {
@@ -145,12 +180,15 @@ page.addEventListener("click", () => document.getElementById("sidebar").classLis
 async function start() {
   drawTabs();
   drawControls();
+  const [asked, names] = [state.run, loadNames(state.run).catch(() => {})];
   for (const run of await ask("runs")) runs.set(run.name, run);
   meet(runs.keys());
   chooseRuns();
+  if (state.run !== asked) return; // a page of other runs opens by itself
   connect();
-  if (state.run.length) await loadNames(state.run);
+  await names;
   openPage();
 }
 
-start();
+start().catch(() => say("The dashboard does not answer. Is it still running?", true));
+setTimeout(() => loadLibrary().catch(() => {}), 2000); // pages without charts lead to those with them

@@ -2,9 +2,9 @@
 
 import { Chart } from "./chart.js";
 import { h, replace } from "./dom.js";
-import { runs } from "./feed.js";
+import { isOver, runs } from "./feed.js";
 import { ago, duration, goal, percent, short, whole } from "./format.js";
-import { color } from "./palette.js";
+import { legend } from "./palette.js";
 import { namesOf, onNames } from "./series.js";
 import { state } from "./state.js";
 
@@ -58,7 +58,6 @@ function drawHead(head) {
   if (!run) return;
   const p = run.progress;
   const { unit, done, total, share } = goal(p);
-  const isEnded = run.state === "ended" || run.state === "failed";
   replace(
     head,
     h("div", { class: "head" }, h("h1", {}, run.name), h("span", { class: `state ${run.state}`, id: "phase" }, sayPhase(run)),
@@ -67,7 +66,7 @@ function drawHead(head) {
     h("div", { class: "progress" },
       share !== null && h("div", { class: "track", role: "progressbar", "aria-valuenow": Math.round(100 * share), "aria-label": unit }, h("i", { style: `width:${100 * share}%` })),
       h("span", {}, h("b", { id: "step" }, whole(done)), share !== null ? ` / ${whole(total)} ${unit} · ${percent(share)}` : ` ${unit}`),
-      h("span", { class: "muted" }, isEnded ? `${duration(p.elapsed_s)} in all` : `${duration(p.elapsed_s)} so far${p.eta_s === null ? "" : ` · ETA ${duration(p.eta_s)}`}`)),
+      h("span", { class: "muted" }, isOver(run) ? `${duration(p.elapsed_s)} in all` : `${duration(p.elapsed_s)} so far${p.eta_s === null ? "" : ` · ETA ${duration(p.eta_s)}`}`)),
     h("div", { class: "tiles" },
       tile("score", short(p.score, 4), "mean of 20 episodes"),
       tile("eval score", short(p.eval_score, 4)),
@@ -77,7 +76,7 @@ function drawHead(head) {
       tile("replay", [short(p.replay_fill), h("small", {}, ` of ${short(p.replay_capacity)}`)], "steps in the replay buffer", p.replay_capacity > 0 ? p.replay_fill / p.replay_capacity : null),
       tile("episodes", short(p.episodes)),
       tile("updates", short(p.updates))),
-    state.run.length > 1 && h("div", { class: "legend" }, state.run.map((name) => h("span", {}, h("i", { style: `color:${color(name)}` }), name))),
+    state.run.length > 1 && legend(state.run),
   );
 }
 

@@ -1,19 +1,25 @@
 // The series that charts show: history once, then what the stream brings. Charts of one frame share one request.
 
-import { ask, on, page, range, view } from "./feed.js";
+import { ask, decode, on, page, range, view } from "./feed.js";
 
+const MAX_SERIES = 500; // in one question
 const POINTS = 800; // of a line, before it is reduced again
+const METRICS = "metrics.jsonl";
 const RELOAD_MS = 1500; // between two requests for the same series
-const cache = new Map(); // "run\nmetric" -> Series
+const cache = new Map(); // key -> Series
 const metricNames = new Map(); // run -> Set of metrics
 const waiting = new Map(); // series to be asked for in the next frame
 let timer = 0;
 
+// Names may hold any character.
+const keyOf = (run, metric) => JSON.stringify([run, metric]);
+
 class Series {
   constructor(run, metric) {
-    Object.assign(this, { run, metric, x: [], y: [], sx: [], sy: [], file: fileOf(metric), cursor: null });
+    Object.assign(this, { run, metric, x: [], y: [], sx: [], sy: [], newest: -Infinity, file: fileOf(metric), cursor: null });
     this.listeners = new Set();
     this.loadedAt = 0;
+    this.loads = 0; // how often the history has come
     this.isStale = true;
   }
 
@@ -24,7 +30,9 @@ class Series {
     this.sy = data.sy ? decode(data.sy) : [];
     this.cursor = data.cursor;
     this.total = data.total;
+    this.before = this.newest = data.newest ?? -Infinity;
     this.isStale = data.partial;
+    this.loads++;
     this.loadedAt = performance.now();
     this.tell();
     if (data.partial) requestSoon(this);
@@ -38,9 +46,16 @@ class Series {
       if (this.listeners.size) request(this);
       return;
     }
+    if (x.some((each, i) => each < (x[i - 1] ?? this.newest))) {
+      this.isStale = true; // a run that was resumed repeats some steps: the server puts them in order
+      requestSoon(this);
+      return;
+    }
     const { end } = range();
+    this.before = this.newest; // of the whole line, wherever the range ends
+    this.newest = x.at(-1) ?? this.newest;
     for (let i = 0; i < row.length; i++) {
-      if (row[i] < this.cursor[1] || y[i] === null || x[i] > end) continue;
+      if (row[i] < this.cursor[1] || x[i] > end) continue;
       this.x.push(x[i]);
       this.y.push(y[i]);
       this.total++;
@@ -60,17 +75,12 @@ class Series {
 
 function fileOf(metric) {
   const kind = /^(eval_)?episode\/(score|length)$/.exec(metric);
-  return kind ? `${kind[1] ?? ""}scores.jsonl` : "metrics.jsonl";
-}
-
-function decode(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  return Array.from(new Float64Array(bytes.buffer));
+  return kind ? `${kind[1] ?? ""}scores.jsonl` : METRICS;
 }
 
 // The series of a metric; the listener hears of every change until the returned function is called.
 export function watch(run, metric, listener) {
-  const key = `${run}\n${metric}`;
+  const key = keyOf(run, metric);
   if (!cache.has(key)) cache.set(key, new Series(run, metric));
   const series = cache.get(key);
   series.listeners.add(listener);
@@ -83,21 +93,20 @@ function unwatch(series, listener) {
   if (!series.listeners.size) series.isStale = true; // the stream does not bring it any more
 }
 
-// Tells the server which metrics are on screen, before their history is asked for: what comes later is in the stream.
+// Tells the server which metrics are on screen: the stream brings no others.
 let told = "";
 let telling = Promise.resolve();
 function tellWatched() {
   const watched = [...cache.values()].filter((series) => series.listeners.size);
   const metric = [...new Set(watched.map((series) => series.metric))].sort();
-  if (metric.join("\n") !== told) {
-    told = metric.join("\n");
+  if (JSON.stringify(metric) !== told) {
+    told = JSON.stringify(metric);
     telling = telling.then(() => ask("watch", { page, metric })).catch(() => (told = ""));
   }
-  return telling;
 }
 
 function request(series) {
-  waiting.set(`${series.run}\n${series.metric}`, series);
+  waiting.set(keyOf(series.run, series.metric), series);
   timer ||= setTimeout(flush, 0);
 }
 
@@ -114,16 +123,22 @@ async function flush() {
   const batch = [...waiting.values()];
   waiting.clear();
   timer = 0;
-  await tellWatched();
+  tellWatched();
   const byMetrics = new Map(); // runs that are asked for the same metrics share a request
   for (const run of new Set(batch.map((series) => series.run))) {
     const metrics = batch.filter((series) => series.run === run).map((series) => series.metric);
     for (let i = 0; i < metrics.length; i += 24) {
-      const key = metrics.slice(i, i + 24).join("\n");
+      const key = JSON.stringify(metrics.slice(i, i + 24));
       byMetrics.set(key, [...(byMetrics.get(key) ?? []), run]);
     }
   }
-  await Promise.all([...byMetrics].map(([key, names]) => load(names, key.split("\n"))));
+  const questions = [...byMetrics].flatMap(([key, names]) => {
+    const [metrics, parts] = [JSON.parse(key), []];
+    const size = Math.floor(MAX_SERIES / metrics.length);
+    for (let i = 0; i < names.length; i += size) parts.push(load(names.slice(i, i + size), metrics));
+    return parts;
+  });
+  await Promise.all(questions);
 }
 
 async function load(names, metrics) {
@@ -131,12 +146,12 @@ async function load(names, metrics) {
   const bounds = { ...(start > -Infinity && { start }), ...(end < Infinity && { end }) };
   const asked = JSON.stringify([view(), bounds]);
   try {
-    const answer = await ask("series", { run: names, metric: metrics, points: POINTS, ...view(), ...bounds });
+    const answer = await ask("series", { page, run: names, metric: metrics, points: POINTS, ...view(), ...bounds });
     const { start: s, end: e } = range();
     const now = { ...(s > -Infinity && { start: s }), ...(e < Infinity && { end: e }) };
     if (asked !== JSON.stringify([view(), now])) return; // meanwhile the page looks at something else
     for (const [run, all] of Object.entries(answer)) {
-      for (const [metric, data] of Object.entries(all)) cache.get(`${run}\n${metric}`)?.take(data);
+      for (const [metric, data] of Object.entries(all)) cache.get(keyOf(run, metric))?.take(data);
     }
   } catch (error) {
     console.warn(String(error)); // the stream tells when the server or the run is back
@@ -178,9 +193,11 @@ on("names", ({ run, metrics }) => {
 
 on("rows", ({ run, file, generation, rows, values }) => {
   for (const [metric, points] of Object.entries(values)) {
-    const series = cache.get(`${run}\n${metric}`);
+    const series = cache.get(keyOf(run, metric));
     if (series?.file === file) series.append(generation, rows, points);
   }
+  // Episodes are placed among the updates that are known: more of those may move the last ones.
+  if (view().axis === "update" && file === METRICS) reload((series) => series.run === run && series.file !== file);
 });
 
 function reload(isMeant) {
@@ -192,12 +209,12 @@ function reload(isMeant) {
 
 on("reload", ({ run }) => reload((series) => series.run === run));
 
-// A server that was started anew knows nothing of this page.
+// A server that was started anew knows nothing of this page, and what came meanwhile is missing.
 let wasLost = false;
 on("connection", (news) => {
   if (news === "open" && wasLost) {
     told = "";
     reload(() => true);
   }
-  wasLost = news === "lost";
+  wasLost = news !== "open";
 });

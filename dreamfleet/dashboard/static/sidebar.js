@@ -25,7 +25,7 @@ function drawRun(run) {
     "div",
     { class: `run${state.run[0] === run.name ? " focus" : ""}${isChosen ? "" : " dim"}`, style: `--color:${color(run.name)}`, title: `${run.name} · ${run.task} · ${run.phase}` },
     h("input", { type: "checkbox", "data-run": run.name, "aria-label": `show ${run.name} in charts` }),
-    h("button", { "data-name": run.name, "aria-current": state.run[0] === run.name ? "true" : null }, run.name),
+    h("button", { "data-name": run.name, "aria-current": state.run[0] === run.name ? "true" : null }, h("bdi", {}, run.name)),
     h("span", { class: `state ${run.state}`, role: "img", "aria-label": run.phase }),
     h("div", { class: "bar" }, h("i", { style: `width:${100 * done}%` })),
   );

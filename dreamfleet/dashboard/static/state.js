@@ -17,6 +17,18 @@ const DEFAULTS = {
   theme: "",
 };
 
+// What of an address is taken over: the server refuses anything else, and links are written by hand too.
+const isNumber = (text) => text.trim() !== "" && Number.isFinite(Number(text));
+const VALID = {
+  tab: (text) => ["overview", "metrics", "runs", "fleet", "dreams"].includes(text),
+  axis: (text) => ["step", "update", "hours"].includes(text),
+  smooth: (text) => /^[1-9]\d{0,3}$/.test(text),
+  start: isNumber,
+  end: isNumber,
+  follow: (text) => /^[01]$/.test(text),
+  theme: (text) => ["dark", "light"].includes(text),
+};
+
 const listeners = new Set();
 export const state = read();
 
@@ -24,7 +36,9 @@ function read() {
   const query = new URLSearchParams(location.search);
   const values = {};
   for (const [key, value] of Object.entries(DEFAULTS)) {
-    values[key] = Array.isArray(value) ? query.getAll(key) : (query.get(key) ?? value);
+    const given = query.get(key);
+    if (Array.isArray(value)) values[key] = [...new Set(query.getAll(key))];
+    else values[key] = given !== null && (VALID[key]?.(given) ?? true) ? given : value;
   }
   return values;
 }
@@ -47,7 +61,7 @@ export function onState(listener) {
 }
 
 function tell(before) {
-  const changed = new Set(Object.keys(DEFAULTS).filter((key) => String(before[key]) !== String(state[key])));
+  const changed = new Set(Object.keys(DEFAULTS).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(state[key])));
   if (changed.size) listeners.forEach((listener) => listener(changed));
 }
 
