@@ -40,7 +40,7 @@ class StillEnv:
         import elements
 
         self.obs_space = {
-            "image": elements.Space(np.uint8, (16, 16, max(1, int(os.environ[BYTES_VARIABLE]) // 256))),
+            "vector": elements.Space(np.float32, (max(1, int(os.environ[BYTES_VARIABLE]) // 4),)),
             "reward": elements.Space(np.float32),
             **{key: elements.Space(bool) for key in ("is_first", "is_last", "is_terminal")},
         }

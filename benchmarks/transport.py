@@ -224,8 +224,9 @@ def measure_start(transport: str, launcher: str = "local") -> dict[str, float]:
 class Fleet:
     """A fleet that runs in a process of its own, seen through its log directory."""
 
-    def __init__(self, logdir: Path):
+    def __init__(self, logdir: Path, process: subprocess.Popen):
         self.logdir = logdir
+        self._process = process
 
     def pids(self) -> dict[str, int]:
         """The process of each role."""
@@ -256,6 +257,7 @@ class Fleet:
         pause = threading.Event()
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
+            assert self._process.poll() is None, "the fleet has ended: see its message above"
             assert time.monotonic() < deadline, f"the fleet did not get going within {PATIENCE_S:g} s"
             pause.wait(0.02)
 
@@ -301,7 +303,7 @@ def running_fleet(
     command = [sys.executable, "-m", "dreamfleet", "train", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        yield Fleet(logdir)
+        yield Fleet(logdir, process)
     finally:
         process.terminate()
         process.wait()

@@ -7,6 +7,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -52,6 +53,18 @@ def _show(lines: list[dict]) -> None:
             figures = [*line["points"].values(), line["area"], line["minutes"], line["peak_mb"]]
             table.add_row(line["variant"], str(line["seed"]), *map(_format, figures))
         Console(width=140).print(table)
+        show_margin(name, [line for line in lines if line["task"] == name])
+
+
+def show_margin(name: str, lines: list[dict]) -> None:
+    """How far the last point is above its bar, in standard deviations of the seeds."""
+    bar = TASKS[name].bar
+    if math.isinf(bar):
+        return
+    scores = [list(line["points"].values())[-1] for line in lines]
+    passed, spread = sum(score > bar for score in scores), np.std(scores, ddof=1) if len(scores) > 1 else math.nan
+    margin = (np.mean(scores) - bar) / spread
+    print(f"{name}: {passed} of {len(scores)} above {bar:.3f}, mean {np.mean(scores):.3f}, {margin:.1f} sd above it")
 
 
 def _show_comparison(title: str, runs: list[dict], task: Task, path: Path) -> None:

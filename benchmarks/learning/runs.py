@@ -16,7 +16,7 @@ from benchmarks.learning.tasks import Task, Variant
 from dreamfleet.base.files import replace_file
 from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.metrics.progress import read_progress
-from dreamfleet.results.curves import SCORE, RunCurve, load_run_curve
+from dreamfleet.results.curves import RunCurve, load_run_curve
 
 LOOK_S = 1.0
 KILLED = ("env", "agent", "replay", "logger")  # roles, in turns
@@ -27,9 +27,11 @@ def run_to_end(logdir: Path, task: Task, variant: Variant, seed: int) -> dict:
     result = logdir / "benchmark.json"
     before = json.loads(result.read_text()) if result.is_file() else {"minutes": 0.0, "peak_mb": 0.0, "done": False}
     while not before["done"]:
-        before = _run_leg(_command(logdir, task, variant, seed), logdir, task, variant, before)
+        steps = _end_of_leg(_step(logdir), task, variant)
+        leg = _run_leg(_command(logdir, task, variant, seed, steps), logdir, variant, before)
+        before = {**leg, "done": steps == task.steps}
         replace_file(result, json.dumps(before))
-    curve = load_run_curve(logdir, SCORE, "step")
+    curve = load_run_curve(logdir, task.score, "step")
     points = {str(point): score_at(curve, point, task.window) for point in task.points}
     return {"points": points, "area": area_under(curve, task), **before}
 
@@ -47,41 +49,43 @@ def area_under(curve: RunCurve, task: Task) -> float:
     return float(np.nanmean(means))
 
 
-def _command(logdir: Path, task: Task, variant: Variant, seed: int) -> list[str]:
-    options = {"logdir": logdir, "seed": seed, "run.steps": task.steps, **task.options, **variant.options}
+def _end_of_leg(step: int, task: Task, variant: Variant) -> int:
+    """The step at which a run that has come to `step` is complete, or is to be resumed from."""
+    ends = [task.steps * (number + 1) // (variant.resumes + 1) for number in range(variant.resumes)]
+    return next((end for end in ends if end > step), task.steps)
+
+
+def _command(logdir: Path, task: Task, variant: Variant, seed: int, steps: int) -> list[str]:
+    options = {"logdir": logdir, "seed": seed, "run.steps": steps, **task.options, **variant.options}
+    if variant.resumes:  # by default as many steps are kept as are made, which would be those of this leg
+        options["replay.capacity"] = task.steps
     words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
     presets = ["--preset", *task.presets] if task.presets else []
     return [sys.executable, "-m", "dreamfleet", "train", *presets, *words]
 
 
-def _run_leg(command: list[str], logdir: Path, task: Task, variant: Variant, before: dict) -> dict:
-    """One start of the command, until it is complete or the next stop is due."""
-    stops = [task.steps * (number + 1) // (variant.resumes + 1) for number in range(variant.resumes)]
-    stop_at = next((step for step in stops if step > _step(logdir)), None)
+def _run_leg(command: list[str], logdir: Path, variant: Variant, before: dict) -> dict:
+    """One start of the command, until it is complete."""
     start, peak_mb, killed = time.monotonic(), before["peak_mb"], itertools.cycle(KILLED)
     next_kill = start + variant.kill_every_s
     logdir.mkdir(parents=True, exist_ok=True)
     with (logdir / "train.log").open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
-    is_stopped, pause = False, threading.Event()
+    pause = threading.Event()
     try:
         while process.poll() is None:
             peak_mb = max(peak_mb, _memory_mb(process.pid))
             if variant.kill_every_s and time.monotonic() > next_kill:
                 next_kill = time.monotonic() + variant.kill_every_s
                 _kill_role(logdir, next(killed))
-            if stop_at and not is_stopped and _step(logdir) >= stop_at:
-                is_stopped = True
-                process.send_signal(signal.SIGTERM)
             pause.wait(LOOK_S)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait()
-    if process.returncode and not is_stopped:
+    if process.returncode:
         raise SystemExit(f"{' '.join(command)}\nfailed; see {logdir / 'train.log'}")
-    minutes = before["minutes"] + (time.monotonic() - start) / 60
-    return {"minutes": minutes, "peak_mb": peak_mb, "done": process.returncode == 0}
+    return {"minutes": before["minutes"] + (time.monotonic() - start) / 60, "peak_mb": peak_mb}
 
 
 def _step(logdir: Path) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 from dreamfleet.envs.contract import RESET_SPACE, STEP_SPACES
 
 CHOICE = elements.Space(np.int32, (), 0, 2)
+LAMPS = 32  # that show a number or a cue
 
 
 class Probe:
@@ -48,15 +49,26 @@ class Probe:
         return {**obs, "reward": np.float32(reward), **flags}
 
 
+def light_lamps(cue: int) -> np.ndarray:
+    """Lights the first or the second half of the lamps.
+
+    All of them, because a world model weighs what it keeps of an observation by the square of its error: of a cue that
+    is one number of size 1, it takes one in 17 for the other.
+    """
+    return np.repeat(np.eye(2, dtype=np.float32)[cue], LAMPS // 2)
+
+
 class OneStepReward(Probe):
     """One decision: the action that the observation shows is paid at once."""
 
+    spaces = {"vector": elements.Space(np.float32, (LAMPS,))}
+
     def begin(self) -> dict:
         self._cue = int(self.rng.integers(2))
-        return {"vector": np.eye(2, dtype=np.float32)[self._cue]}
+        return {"vector": light_lamps(self._cue)}
 
     def move(self, action: dict) -> tuple[dict, float, bool]:
-        return {"vector": np.zeros(2, np.float32)}, float(action["action"] == self._cue), True
+        return {"vector": np.zeros(LAMPS, np.float32)}, float(action["action"] == self._cue), True
 
 
 class DelayedReward(Probe):
@@ -92,33 +104,40 @@ class MemoryCue(Probe):
 
 
 class ContinuousTarget(Probe):
-    """A continuous action close to the number shown is paid more."""
+    """A continuous action close to the level of a gauge is paid more.
+
+    A gauge, because a world model that has one nat for free and weighs errors by their square keeps a number from
+    -0.5 to 0.5 to about 0.11 only (its deviation of 0.29 times 1 / e), whatever the policy does with it.
+    """
 
     random_score = 1.0 - 13 / 24
+    spaces = {"vector": elements.Space(np.float32, (LAMPS + 1,))}
     actions = {"action": elements.Space(np.float32, (1,), -1, 1)}
 
     def begin(self) -> dict:
         self._target = float(self.rng.uniform(-0.5, 0.5))
-        return {"vector": np.array([self._target, 1.0], np.float32)}
+        level = LAMPS * (self._target + 0.5)
+        return {"vector": np.append(np.clip(level - np.arange(LAMPS), 0, 1), 1).astype(np.float32)}
 
     def move(self, action: dict) -> tuple[dict, float, bool]:
         distance = abs(float(action["action"][0]) - self._target)
-        return {"vector": np.zeros(2, np.float32)}, 1.0 - distance, True
+        return {"vector": np.zeros(LAMPS + 1, np.float32)}, 1.0 - distance, True
 
 
 class HybridAction(Probe):
     """A discrete and a continuous action at once: half of the reward for each."""
 
+    spaces = OneStepReward.spaces
     actions = {"choice": CHOICE, "move": elements.Space(np.float32, (1,), -1, 1)}
 
     def begin(self) -> dict:
         self._cue = int(self.rng.integers(2))
-        return {"vector": np.eye(2, dtype=np.float32)[self._cue]}
+        return {"vector": light_lamps(self._cue)}
 
     def move(self, action: dict) -> tuple[dict, float, bool]:
         sign = 1.0 if self._cue else -1.0
         reward = 0.5 * float(action["choice"] == self._cue) + 0.5 * float(sign * action["move"][0] > 0)
-        return {"vector": np.zeros(2, np.float32)}, reward, True
+        return {"vector": np.zeros(LAMPS, np.float32)}, reward, True
 
 
 class ImageCue(Probe):

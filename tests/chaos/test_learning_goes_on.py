@@ -32,7 +32,8 @@ OPTIONS = {
 def read_scores(fleet: ChaosFleet) -> list[tuple[int, float]]:
     """Step and score of every episode so far."""
     path = fleet.logdir / "scores.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    text = path.read_text() if path.exists() else ""
+    lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # the last may be half written
     return [(line["step"], line["episode/score"]) for line in lines]
 
 

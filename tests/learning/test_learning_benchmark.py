@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.learning.__main__ import show_margin
 from benchmarks.learning.compare import compare, read_reference
 from benchmarks.learning.runs import run_to_end, score_at
 from benchmarks.learning.tasks import TASKS, VARIANTS, Task, Variant
@@ -22,8 +23,8 @@ def test_a_run_is_taken_to_its_end_and_read(tmp_path, variant):
     found = run_to_end(tmp_path, task, variant, seed=3)
     assert found["points"] == {"300": 10.0, "600": 10.0} and found["area"] == 10.0
     assert found["done"] and found["minutes"] > 0 and found["peak_mb"] > 0
-    starts = (tmp_path / "train.log").read_text().count("resum")
-    assert (starts > 0) == bool(variant.resumes)
+    log = (tmp_path / "train.log").read_text()
+    assert (log.count("new run"), log.count("resuming")) == (1, variant.resumes)
     result = tmp_path / "benchmark.json"
     before = result.stat().st_mtime_ns, json.loads(result.read_text())
     assert run_to_end(tmp_path, task, variant, seed=3) == found
@@ -60,3 +61,12 @@ def test_a_worse_curve_is_found_out_and_an_equal_one_is_not():
         assert [row["at"] for row in rows] == [*map(str, task.points), "area"]
         assert (rows[-1]["p_below"] < 0.01) == is_worse
         assert all(row["ours"].low <= row["ours"].value <= row["ours"].high for row in rows)
+
+
+def test_the_margin_to_a_bar_is_in_standard_deviations_of_the_seeds(capsys):
+    bar = TASKS["probe_delayed"].bar
+    lines = [{"task": "probe_delayed", "points": {"3000": 0.0, "6000": bar + margin}} for margin in (0.02, 0.03, 0.04)]
+    show_margin("probe_delayed", lines)
+    assert capsys.readouterr().out == f"probe_delayed: 3 of 3 above {bar:.3f}, mean {bar + 0.03:.3f}, 3.0 sd above it\n"
+    show_margin("cartpole", lines)
+    assert capsys.readouterr().out == ""

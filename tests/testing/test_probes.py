@@ -9,8 +9,12 @@ from dreamfleet.envs import check_spaces, reset_action
 from dreamfleet.testing import PROBES
 
 
+def lit_half(first) -> int:
+    return int(first["vector"].argmax() > 0)
+
+
 def onestep(first, obs):
-    return {"action": np.int32(np.argmax(first["vector"]))}
+    return {"action": np.int32(lit_half(first))}
 
 
 def delayed(first, obs):
@@ -22,11 +26,11 @@ def memory(first, obs):
 
 
 def continuous(first, obs):
-    return {"action": obs["vector"][:1]}
+    return {"action": obs["vector"][:-1].mean(keepdims=True) - np.float32(0.5)}
 
 
 def hybrid(first, obs):
-    cue = np.argmax(first["vector"])
+    cue = lit_half(first)
     return {"choice": np.int32(cue), "move": np.array([1.0 if cue else -1.0], np.float32)}
 
 
