@@ -22,7 +22,7 @@ from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.metrics.progress import Progress, read_progress
 from dreamfleet.metrics.reading import Series, make_series, read_series
 from dreamfleet.metrics.terminal import Terminal
-from dreamfleet.options import Options, check_options, load_options
+from dreamfleet.options import Options, check_options, load_options, place_replica
 
 STOP_MARGIN_S = 60.0  # for a stop, beyond what the agent gets: the other roles, and the logger's services
 REFRESH_S = 1.0
@@ -44,7 +44,7 @@ def train(
       options: by section (`run={"envs": 4}`), by dotted key (`**{"run.envs": 4}`) or short (`envs=4`).
     """
     named, made = _split({"task": task, "agent": agent})
-    settings = load_options({**options, **named}, [preset] if isinstance(preset, str) else preset)
+    settings = place_replica(load_options({**options, **named}, [preset] if isinstance(preset, str) else preset))
     check_options(settings)
     check_modules(settings, *(key for key in ("agent", "task", "logger.outputs") if key not in made))
     check_start(settings)

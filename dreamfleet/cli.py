@@ -7,6 +7,7 @@ signal that stopped it: 129 SIGHUP, 130 SIGINT (Ctrl-C), 141 SIGPIPE (the reader
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -66,11 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     os.umask(os.umask(0o077) | 0o002)  # nobody else may write to what a run writes, whatever the user's own mask is
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal does not have is no reason to end a run
+            stream.reconfigure(errors="backslashreplace")
     code = _run(argv)
-    try:
-        sys.stdout.flush()
-    except OSError:  # nobody reads it; Python would complain at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # nobody reads it; Python would complain at its exit, and change the exit code
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
@@ -100,7 +105,7 @@ def _dispatch(argv: list[str]) -> int:
     commands = parser.add_subparsers(metavar="COMMAND-NAME", required=True)
     module = None
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        command = commands.add_parser(name, help=summary, description=as_sentence(summary))
         if argv[:1] == [name]:
             module = importlib.import_module(f"dreamfleet.commands.{name.replace('-', '_')}")
             module.add_arguments(command)
@@ -110,6 +115,11 @@ def _dispatch(argv: list[str]) -> int:
     if module is None:
         parser.error(f"{argv[0]!r} comes before the command; write dreamfleet COMMAND {argv[0]} ...")
     return module.run(args, words)
+
+
+def as_sentence(summary: str) -> str:
+    """A summary that stands by itself; names in it keep their capitals."""
+    return f"{summary[0].upper()}{summary[1:]}."
 
 
 def _with_dashes(argv: list[str], flags: Iterable[str]) -> list[str]:

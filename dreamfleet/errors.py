@@ -19,6 +19,7 @@ DreamfleetError
     ├── RunOver          the run that the other side belongs to is complete
     ├── RemoteError      the handler on the other side raised; carries its role, method and traceback
     ├── Disconnected     the other side was lost while a call was in flight
+    ├── ReplicaLost      another replica of the gang was lost; this one starts again with it
     ├── Unreachable      nobody was there for as long as this side may wait
     ├── DeadlineExceeded a call waited longer than allowed; says for whom and for what
     └── Closed           this side was closed while a call was waiting
@@ -136,6 +137,12 @@ class RemoteError(RpcError):
 
 class Disconnected(RpcError):
     """The peer was lost while the call was in flight: it may or may not have been carried out."""
+
+
+class ReplicaLost(RpcError):
+    """A replica that updates are made with is gone: nothing is wrong with this process, but it cannot go on either."""
+
+    is_own_fault = False  # does not count as a death of the role
 
 
 class Unreachable(RpcError):

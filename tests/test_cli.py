@@ -1,9 +1,12 @@
 """The command line: what is printed, and the exit codes."""
 
+import io
+import queue
 import re
 import socket
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -212,6 +215,12 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
         (["train"], "task='' names no environment; give one, such as gym_CartPole-v1"),
         (["train", "--preset", "random"], "or a preset with a task, such as cartpole"),
         (["train", "--task", "nothing:make"], "task='nothing:make' names module nothing"),
+        (["train", "--task", "CartPole-v1"], "names an unknown suite; did you mean gym_CartPole-v1? (or give"),
+        (["train", "--task", "ALE/Pong_v5-v0"], "did you mean gym_ALE/Pong_v5-v0?"),
+        (["train", "--task", "nothing"], "known suites: dummy, gym,"),
+        (["train", "--task", "mine.py:make"], "task='mine.py:make' names a file; name its module: mine:make"),
+        (["train", "--agent", "mine.py:Agent"], "agent='mine.py:Agent' names a file; name its module: mine:Agent"),
+        (["train", "--task"], "task='' has no value; write it behind the option, as in --task VALUE"),
         (["role"], "required: KIND"),
         (["role", "learner"], "'learner'"),
         (["role", "evns"], "invalid choice: 'evns', choose from env, envs, replay, logger (did you mean envs"),
@@ -235,6 +244,54 @@ def test_all_seeds_are_checked_before_the_first_starts(refusal, logdir):
 )
 def test_user_errors_are_one_line(argv, part, refusal):
     assert part in refusal(*argv)
+
+
+@pytest.mark.parametrize("text", ["defaults: [model]\n", "- a\n", "a: [", ""])
+def test_the_config_of_another_program_is_left_alone(text, refusal, tmp_path):
+    (tmp_path / "config.yaml").write_text(text)
+    message = refusal("train", "--task", "dummy_vector", "--logdir", ".")
+    assert "holds a config.yaml that is not of a run; name a directory" in message
+    assert (tmp_path / "config.yaml").read_text() == text
+
+
+def test_a_file_that_a_module_of_python_hides_has_to_be_renamed(refusal, tmp_path):
+    (tmp_path / "random.py").write_text("def make(): ...\n")
+    message = refusal("train", "--task", "random:make", "--logdir", "run")
+    assert "names a module of Python, which is found instead of random.py; rename the file" in message
+
+
+def test_modules_of_python_are_found_before_files_of_the_user(launched, logdir, tmp_path):
+    (tmp_path / "queue.py").write_text("raise AssertionError('of the user')\n")
+    assert main(["train", "--task", "dummy_vector", "--logdir", logdir]) == 0 and launched
+    assert str(tmp_path) in sys.path
+    assert PathFinder.find_spec("queue").origin == queue.__spec__.origin
+
+
+def test_a_terminal_may_lack_letters(launched, monkeypatch):
+    content = io.BytesIO()
+    with io.TextIOWrapper(content, encoding="ascii") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["train", "--task", "dummy_vector", "--logdir", "möglich"]) == 0 and launched
+        assert b"m\\xf6glich" in content.getvalue()
+
+
+def test_a_run_does_not_litter_the_home_directory(refusal, tmp_path):
+    (tmp_path / "home").mkdir()
+    assert "is not a place for the files of a run" in refusal("train", "--task", "dummy_vector", "--logdir", "~")
+
+
+def test_a_directory_is_taken_where_there_is_no_home(launched, logdir, monkeypatch):
+    monkeypatch.setattr(Path, "home", classmethod(_without_home))
+    assert main(["train", "--task", "dummy_vector", "--logdir", logdir]) == 0 and launched
+
+
+def _without_home(_: type) -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_names_in_descriptions_keep_their_capitals(capsys):
+    assert main(["demo", "--help"]) == 0
+    assert "Train on CartPole" in capsys.readouterr().out
 
 
 def test_port_in_use(refusal):

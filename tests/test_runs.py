@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
+from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.replay.archive import Archive
 from tests.fleet import DEADLINE_S, eventually, read_inserts
 
@@ -223,7 +224,7 @@ def test_environments_join_from_elsewhere_with_the_key(start, tmp_path):
 
 def test_workers_join_with_the_file_of_the_run_alone(start, tmp_path):
     logdir, there = tmp_path / "run", tmp_path / "there"
-    main, _ = start_without_envs(start, logdir, 20000)
+    main, _ = start_without_envs(start, logdir, steps=0)
     eventually((logdir / "join.json").exists, "the file with which others join")
     (tmp_path / "line").write_text(finish(start("join", "--show", logdir)))
     for number, source in enumerate((logdir / "join.json", tmp_path / "line")):  # as on two machines
@@ -245,7 +246,7 @@ def read_leases(logdir: Path) -> list[int]:
 
 
 def start_without_envs(start, logdir: Path, steps: int) -> tuple[subprocess.Popen, list]:
-    """A run whose environments come from elsewhere, and the words with which workers join it."""
+    """A run whose environments come from elsewhere, without an end if `steps` is 0, and the words to join it with."""
     addresses = {role: f"localhost:{free_port()}" for role in ("actor", "logger")}
     words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
     main = start("train", *SMALL, "--run.remote_envs", True, *words, "--steps", steps, "--logdir", logdir)
@@ -256,7 +257,7 @@ def start_without_envs(start, logdir: Path, steps: int) -> tuple[subprocess.Pope
 
 def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(start, tmp_path):
     logdir = tmp_path / "run"
-    main, join = start_without_envs(start, logdir, 5000)
+    main, join = start_without_envs(start, logdir, steps=5000)
     worker = ["role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "elsewhere"]
     first = start(*worker)
     eventually(lambda: (logdir / "replay" / "counts").exists() and read_inserts(logdir) > 50, "steps of the worker")
@@ -269,7 +270,7 @@ def test_a_worker_whose_launcher_was_killed_comes_back_and_ends_with_the_run(sta
 
 def test_workers_that_do_not_fit_are_refused_and_the_run_goes_on(start, tmp_path):
     logdir = tmp_path / "run"
-    main, join = start_without_envs(start, logdir, 20000)
+    main, join = start_without_envs(start, logdir, steps=0)
     worker = start("role", "envs", *SMALL, *join, "--envs", 2, "--logdir", tmp_path / "worker")
     wait_step(logdir, 50, main)
     for name, options, reason in (
@@ -286,16 +287,46 @@ def test_workers_that_do_not_fit_are_refused_and_the_run_goes_on(start, tmp_path
     worker.terminate()
 
 
-def test_replay_and_logger_join_from_elsewhere(start, tmp_path):
+def start_with_roles_elsewhere(start, tmp_path: Path, steps: int) -> subprocess.Popen:
+    """A run whose replay and logger are started by themselves, with log directories of their own."""
     logdir = tmp_path / "run"
     addresses = {role: f"localhost:{free_port()}" for role in ("actor", "replay", "logger")}
     words = [word for role, addr in addresses.items() for word in (f"--run.{role}_addr", addr)]
     remote = ["--run.remote_replay", True, "--run.remote_logger", True]
-    main = start("train", *SMALL, *remote, *words, "--steps", 300, "--logdir", logdir)
+    main = start("train", *SMALL, *remote, *words, "--steps", steps, "--logdir", logdir)
     eventually((logdir / "run.key").exists, "the key of the run")
-    key = ["--key", logdir / "run.key"]
-    start("role", "replay", *SMALL, "--addr-replay", addresses["replay"], *key, "--logdir", tmp_path / "there")
-    start("role", "logger", *SMALL, "--addr-logger", addresses["logger"], *key, "--logdir", tmp_path / "here")
+    for role, place in (("replay", "there"), ("logger", "here")):
+        told = [f"--addr-{role}", addresses[role], "--addr-actor", addresses["actor"], "--key", logdir / "run.key"]
+        start("role", role, *SMALL, *told, "--logdir", tmp_path / place)
+    return main
+
+
+def test_replay_and_logger_elsewhere_are_in_the_status_of_the_run(start, tmp_path):
+    main = start_with_roles_elsewhere(start, tmp_path, steps=0)
+    log = tmp_path / "run" / "logs" / "agent.log"
+
+    def await_role(role: str, **figures: object) -> dict:
+        def look() -> dict | None:
+            machines = read_status(tmp_path / "run").get("machines", {}).values()
+            found = next((machine["roles"][role] for machine in machines if role in machine["roles"]), {})
+            return found if figures.items() <= found.items() else None
+
+        return eventually(look, f"the {role} with {figures}")
+
+    def await_line(text: str) -> None:
+        eventually(lambda: text in log.read_text(), f"{text!r} in {log}")
+
+    for role in ("replay", "logger"):
+        psutil.Process(await_role(role, state="running")["pid"]).kill()
+        await_line(f", {role}: {role} failed: killed by SIGKILL")
+        await_role(role, state="running", restarts=1)
+    main.terminate()
+    assert finish(main) and main.returncode == 143, read_output(main)
+
+
+def test_replay_and_logger_join_from_elsewhere(start, tmp_path):
+    logdir = tmp_path / "run"
+    main = start_with_roles_elsewhere(start, tmp_path, steps=300)
     output = finish(main)
     assert main.returncode == 0, output
     assert read_inserts(tmp_path / "there") >= 300

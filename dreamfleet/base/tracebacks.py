@@ -24,6 +24,8 @@ def own_frames(error: BaseException) -> str:
     """
     if isinstance(error, DreamfleetError) and error.__cause__:
         return own_frames(error.__cause__)
+    if isinstance(error, SyntaxError) and error.filename and error.text:  # no frame is of the file that has it
+        return "".join(traceback.format_exception_only(error)[:-1]).rstrip()
     frames = list(traceback.extract_tb(error.__traceback__))
     packages = [frame for frame in frames if _is_package(frame) and not frame.filename.startswith(OURS)]
     own = [frame for frame in frames if not (_is_package(frame) or frame.filename.startswith((OURS, *INTERPRETER)))]

@@ -7,7 +7,14 @@ or `PEER: REASON`, which other versions can read too.
 import re
 from dataclasses import dataclass
 
-_PATTERNS = {"act": "act|act_many", "env_id": r"[0-9]+", "place": ".+", "reason": ".+", "what": ".*"}  # else a word
+_PATTERNS = {
+    "act": "act|act_many",
+    "env_id": r"[0-9]+",
+    "missing": "[0-9, ]*",
+    "place": ".+",
+    "reason": ".+",
+    "what": ".*",
+}  # else a word
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,12 @@ ACTOR_CONNECTION = Wait(
     "actor: connection", "{who} connecting to the policy server", edge=("actor", "env"), cause=AGENT_CONSTRUCTION
 )
 ACTOR_RECOVERY = Wait("actor: answers without errors", edge=("actor", "env"))
+REPLICAS = Wait("gang: other replicas ({missing})", "waiting for the other replicas ({missing})")
+BARRIER = Wait(
+    "gang: update",
+    "learner waiting for the other replicas",
+    "replica-bound: the learner waits {share} of the time for the other replicas",
+)
 RESTORE = Wait("learner: restoring the agent", "loading checkpoint")
 RAY_PLACE = Wait("ray: a place in the cluster", "{who} waiting for room in the Ray cluster")
 CHECKPOINT = Wait("checkpoint: writing", "saving checkpoint")

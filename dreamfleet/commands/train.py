@@ -18,6 +18,7 @@ from dreamfleet.options import (
     format_options,
     load_options,
     option_help,
+    place_replica,
 )
 
 FLAGS = ("preset", "seeds", "dry-run", "dashboard")
@@ -60,6 +61,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     check_platform("train")
     options = load_options(words, args.preset, flags=FLAGS)
     runs = [_with_seed(options, seed) for seed in dict.fromkeys(args.seeds)] if args.seeds else [options]
+    runs = [place_replica(options) for options in runs]
     resumed = [_check(options) for options in runs]
     if args.dry_run:
         print("---\n".join(map(format_options, runs)), end="")

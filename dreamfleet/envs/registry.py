@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from dreamfleet.errors import ConfigError, EnvError
 from dreamfleet.options.args import read_env_options
 from dreamfleet.options.env import DummyOptions, EnvOptions, GymOptions
 from dreamfleet.options.tasks import is_attribute
+
+GYM_ID = re.compile(r"[\w:./-]+-v\d+")  # CartPole-v1, ALE/Pong-v5
 
 
 class Extra(NamedTuple):
@@ -113,7 +116,7 @@ def check_task(task: str) -> None:
         return
     suite, _, name = task.partition("_")
     if suite not in SUITES:
-        raise ConfigError("task", task, "names an unknown suite", f"{_guess_suite(suite, name)}, or give module:attr")
+        raise ConfigError("task", task, "names an unknown suite", f"{_guess_suite(suite, name)} (or give module:attr)")
     if suite in EXTRAS:
         extra = EXTRAS[suite]
         check_installed("task", task, extra.packages, f"{extra.before}run {extra.install}")
@@ -122,6 +125,8 @@ def check_task(task: str) -> None:
 def _guess_suite(suite: str, name: str) -> str:
     """What may have been meant; a task without `_` may have left out just that, or the name after it."""
     known = f"known suites: {', '.join(SUITES)}"
+    if GYM_ID.fullmatch(task := f"{suite}_{name}" if name else suite) and not nearest(suite, SUITES):
+        return f"did you mean gym_{task}?"
     if not name:
         inside = [other for other in SUITES if suite.startswith(other) and suite != other]
         return f"did you mean {max(inside, key=len)}_{suite[len(max(inside, key=len)) :]}?" if inside else known

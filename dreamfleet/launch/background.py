@@ -28,10 +28,10 @@ EXIT_S = 10.0  # from the end of the run to the end of the launcher's process
 class BackgroundRun:
     """The script's side: `call(*args)` is made in the launcher's process, and is a run from its start to its end.
 
-    A stop in order takes at most `stop_s`.
+    A stop in order takes at most `stop_s`. If the script is lost, the run is stopped in order, or else ends at once.
     """
 
-    def __init__(self, log_file: Path, stop_s: float, call: object, *args: object):
+    def __init__(self, log_file: Path, stop_s: float, call: object, *args: object, stops_in_order: bool = True):
         self.error: BaseException | None = None  # of the run, once it is over
         self.outcome = Outcome(STOPPED)  # of the run, once it is over without an error
         self.stop_s = stop_s
@@ -39,7 +39,8 @@ class BackgroundRun:
         self.owner = os.getpid()  # the process that may stop it; a fork of it has the same objects
         self._log_file = log_file
         self._end, child_end = make_pair()
-        order = {"script": self.owner, "path": sys.path, "cwd": str(Path.cwd()), "stop_s": stop_s}
+        order = {"script": self.owner, "path": sys.path, "cwd": str(Path.cwd())}
+        order["alone_s"] = stop_s if stops_in_order else 0.0
         try:
             with child_end:
                 send_order(self._end, order, pickles.dumps((call, args)))
@@ -108,7 +109,7 @@ def main(fd: int) -> int:
     end = socket.socket(fileno=fd)
     end.set_inheritable(False)
     order, payload = receive_order(end)
-    threading.Thread(target=_watch, args=(end, order["script"], order["stop_s"]), name="script", daemon=True).start()
+    threading.Thread(target=_watch, args=(end, order["script"], order["alone_s"]), name="script", daemon=True).start()
     error, outcome = None, Outcome(STOPPED)
     try:
         sys.path[:] = order["path"]
@@ -126,7 +127,7 @@ def main(fd: int) -> int:
     return int(error is not None)
 
 
-def _watch(end: socket.socket, script: int, stop_s: float) -> None:
+def _watch(end: socket.socket, script: int, alone_s: float) -> None:
     """Turns what the script says, and its end, into signals that the run understands."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
@@ -138,9 +139,10 @@ def _watch(end: socket.socket, script: int, stop_s: float) -> None:
         if not _is_asked(end):
             break
         _stop()
-    print("the script has exited, stopping the run", file=sys.stderr, flush=True)
-    _stop()
-    threading.Event().wait(stop_s)  # cut short by the end of the process
+    if alone_s:
+        print("the script has exited, stopping the run", file=sys.stderr, flush=True)
+        _stop()
+        threading.Event().wait(alone_s)  # cut short by the end of the process
     os.killpg(0, signal.SIGKILL)
 
 

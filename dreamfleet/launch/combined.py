@@ -13,6 +13,7 @@ import dreamfleet
 from dreamfleet import lifecycle, rpc
 from dreamfleet.base import pickles
 from dreamfleet.base.joined import FOLDER
+from dreamfleet.base.seeds import replica_seed
 from dreamfleet.launch.digest import LogDigest
 from dreamfleet.launch.factories import Factories
 from dreamfleet.launch.history import describe_loss, has_steps
@@ -81,10 +82,16 @@ def combined(
         raise KeyboardInterrupt
 
 
-def run_parallel(make: Factories, options: RoleOptions, all_options: Options | None = None) -> Outcome:
+def run_parallel(
+    make: Factories,
+    options: RoleOptions,
+    all_options: Options | None = None,
+    make_replicas: Callable[[str], list[RoleSpec]] = lambda gang: [],
+) -> Outcome:
     """`combined` for whoever has the factories in one piece, and the lock of the log directory.
 
-    Where all options are known, the log directory gets a file with which others can join.
+    Where all options are known, the log directory gets a file with which others can join. On a cluster, the first of
+    several replicas also starts the others, as roles that `make_replicas` describes for the address where they meet.
     """
 
     def run(options: RoleOptions, start_role: StartRole) -> Outcome:
@@ -95,7 +102,8 @@ def run_parallel(make: Factories, options: RoleOptions, all_options: Options | N
             for line in describe_joining(options, directory / JOIN_FILE if all_options else None):
                 print(line, flush=True)
             options = dataclasses.replace(options, run_id=own_run_id(directory), owner=uuid.uuid4().hex)
-            specs = fleet_specs(make, options)
+            is_cluster = options.launcher == "ray" and options.replicas > 1
+            specs = fleet_specs(make, options) + (make_replicas(options.gang) if is_cluster else [])
             return run_fleet(specs, options, directory, lambda: describe_loss(directory), start_role=start_role)
 
     if options.launcher == "ray":
@@ -213,7 +221,7 @@ def run_fleet(
 def resolved_addresses(options: RoleOptions) -> Iterator[RoleOptions]:
     """The options with `{auto}` filled in, and the run's key where roles talk over TCP."""
     addresses = {f"{role}_addr": rpc.resolve_addr(options.address(role), options.transport) for role in SERVERS}
-    if any(not address.startswith("ipc:") for address in addresses.values()):
+    if options.replicas > 1 or any(not address.startswith("ipc:") for address in addresses.values()):
         rpc.make_key(key_file(options))
     try:
         yield dataclasses.replace(options, **addresses)
@@ -290,7 +298,7 @@ def env_spec(
 
 def _spec(options: RoleOptions, name: str, target: Callable, *call: Any, **how: Any) -> RoleSpec:
     policy = RestartPolicy(restart=options.restart or options.max_restarts == 0, max_restarts=options.max_restarts)
-    return RoleSpec(name, target, call, policy=policy, seed=options.seed, **how)
+    return RoleSpec(name, target, call, policy=policy, seed=replica_seed(options.seed, options.replica), **how)
 
 
 def _pickled(factory: bytes | Callable) -> bytes:

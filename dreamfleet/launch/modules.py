@@ -4,6 +4,7 @@ import ast
 import importlib.machinery
 import importlib.util
 import sys
+import sysconfig
 from pathlib import Path
 
 from dreamfleet.base.hints import did_you_mean
@@ -21,9 +22,7 @@ def check_modules(options: Options, *keys: str) -> None:
 
     The working directory counts as a place for modules, however the command was started.
     """
-    directory = str(Path.cwd())
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
+    _add_place(str(Path.cwd()))
     for key in keys:
         if key == "logger.outputs":
             check_outputs(options.logger.outputs)
@@ -35,8 +34,17 @@ def check_modules(options: Options, *keys: str) -> None:
             _check_module(key, name)
 
 
+def _add_place(directory: str) -> None:
+    """Behind the standard library: a file of the user's may be called queue.py and have nothing to do with the run."""
+    if directory not in sys.path:
+        library = sysconfig.get_path("stdlib")
+        places = [i for i, path in enumerate(sys.path) if path.startswith(library) and "-packages" not in path]
+        sys.path.insert(max(places, default=-1) + 1, directory)
+
+
 def _check_module(key: str, name: str) -> None:
     module, _, path = name.partition(":")
+    _refuse_file_names(key, name, module)
     if missing := _first_missing(module):
         reason = f"names module {missing}, which was not found"
         remedy = "check the spelling, install its package, or run from its directory"
@@ -45,6 +53,18 @@ def _check_module(key: str, name: str) -> None:
     if names and attribute not in names:
         near = did_you_mean(attribute, names, "check the spelling")
         raise ConfigError(key, name, f"names {attribute}, which module {module} does not have", near)
+
+
+def _refuse_file_names(key: str, name: str, module: str) -> None:
+    """Raises ConfigError for a file in place of its module, and for a file that Python's own module hides."""
+    if module.endswith(".py"):
+        meant = module.removesuffix(".py")
+        raise ConfigError(key, name, "names a file", f"name its module: {meant}:{name.partition(':')[2] or 'ATTR'}")
+    file = Path(f"{module}.py").absolute()
+    spec = _find_spec(module) if module in sys.stdlib_module_names and file.exists() else None
+    if spec and spec.origin != str(file):
+        reason = f"names a module of Python, which is found instead of {module}.py"
+        raise ConfigError(key, name, reason, "rename the file")
 
 
 def _read_names(module: str) -> set[str]:

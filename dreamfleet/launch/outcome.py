@@ -15,13 +15,14 @@ class Outcome(NamedTuple):
     """The end of a run that did not fail: it is complete, or something asked it to stop."""
 
     state: str
-    stop_reason: str = ""  # such as SIGTERM
+    stop_reason: str = ""  # such as SIGTERM, or another replica of the run, which is as if it were one
     is_old: bool = False  # it was complete before it was started
 
     @property
     def exit_code(self) -> int:
         """0, or what a shell reports of a process that a signal ended."""
-        number = getattr(signal, self.stop_reason, None) if self.state == STOPPED else None
+        reason = "SIGTERM" if self.stop_reason.startswith("replica ") else self.stop_reason
+        number = getattr(signal, reason, None) if self.state == STOPPED else None
         return 128 + number if isinstance(number, signal.Signals) else 0
 
 

@@ -7,7 +7,7 @@ from dreamfleet.base.platforms import check_platform, find_lacking
 from dreamfleet.launch.factories import make_factories
 from dreamfleet.launch.outcome import COMPLETE, STOPPED, Outcome
 from dreamfleet.launch.topology import RoleSpec
-from dreamfleet.options import Options, RoleOptions, count_most_envs, role_options, save_options
+from dreamfleet.options import Options, RoleOptions, count_most_envs, role_options, save_options, shared_options
 from dreamfleet.options.tasks import task_section
 
 
@@ -25,7 +25,7 @@ def run_options(options: Options, task: Callable | None = None, agent: Callable 
         if is_complete(options):
             return Outcome(COMPLETE, is_old=True)
         save_options(options)
-        if reason := check_run(options, task):
+        if reason := check_run(options, task, agent):
             return Outcome(STOPPED, reason)
         return _run(options, task, agent)
 
@@ -37,8 +37,9 @@ def _run(options: Options, task: Callable | None, agent: Callable | None) -> Out
 
         return run_serial(make, roles)
     from dreamfleet.launch.combined import run_parallel
+    from dreamfleet.launch.replicas import replica_specs
 
-    return run_parallel(make, roles, options)
+    return run_parallel(make, roles, options, lambda gang: replica_specs(options, gang, task, agent))
 
 
 def run_role(kind: str, options: Options, *, index: int | None = None, is_eval: bool = False) -> Outcome:
@@ -82,4 +83,5 @@ def _role_specs(kind: str, options: Options, roles: RoleOptions, index: int | No
 
 def _role_options(options: Options, **facts: str) -> RoleOptions:
     repeat = options.env.action_repeat(task_section(options.task))
-    return role_options(options, action_repeat=repeat, most_envs=count_most_envs(options), **facts)
+    shared = shared_options(options)
+    return role_options(options, action_repeat=repeat, most_envs=count_most_envs(options), shared=shared, **facts)

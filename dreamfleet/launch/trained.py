@@ -33,9 +33,9 @@ def load_run(
     return SavedRun(options, _find_checkpoint(options, checkpoint))
 
 
-def make_trained_agent(run: SavedRun) -> Any:
-    """The agent of a run with the parameters of the checkpoint."""
-    agent = make_run_agent(run.options)
+def make_trained_agent(run: SavedRun, agent: Any = None) -> Any:
+    """The agent of a run, or one that was made for another checkpoint of it, with the parameters of the checkpoint."""
+    agent = agent or make_run_agent(run.options)
     try:
         agent.load(run.checkpoint.read("agent"))
     except CheckpointError as error:

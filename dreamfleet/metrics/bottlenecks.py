@@ -44,7 +44,7 @@ def find_phase(progress: Progress, status: dict) -> str:
 def is_joined(status: dict) -> bool:
     """Whether these are roles that have joined a run, whose agent is elsewhere."""
     roles = status.get("roles", {})
-    return bool(roles) and "agent" not in roles
+    return bool(roles) and roles.keys().isdisjoint(("agent", "preflight"))
 
 
 def has_trained(progress: Progress, status: dict) -> bool:

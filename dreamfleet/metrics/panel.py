@@ -19,6 +19,8 @@ _PHASE_STYLES = {
     "failed": "bold red",
     "stopping": "yellow",
 }
+# What the agent says of itself: nothing once its process has ended.
+_UNKNOWN_OF_AGENT = [(label, "-") for label in ("loss", "device", "memory", "checkpoint")]
 
 
 class Block:
@@ -29,7 +31,7 @@ class Block:
         self._status = status
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Rule(style="dim")
+        yield Rule(characters="-" if options.ascii_only else "─", style="dim")
         yield self._headline(options.max_width)
         yield self._numbers(options.max_width)
         lines = Table.grid(padding=(0, 1, 0, 0))
@@ -95,7 +97,7 @@ def _format_run(progress: Progress, status: dict) -> list[tuple[str, str]]:
     figures = status.get("roles", {}).get("agent", {}).get("figures") or {}
     replay = f"{_shorten(progress.replay_fill)}/{_shorten(progress.replay_capacity)}"
     target = f"/{progress.target_ratio:.4g}" if progress.target_ratio > 0 else ""
-    return [
+    numbers = [
         ("score", _format_optional(progress.score)),
         ("eval score", _format_optional(progress.eval_score)),
         ("episode length", _format_optional(progress.episode_length)),
@@ -111,6 +113,8 @@ def _format_run(progress: Progress, status: dict) -> list[tuple[str, str]]:
         ("checkpoint", _format_checkpoint(figures)),
         *([] if _find_eta(progress, status) is None else [("elapsed", _format_elapsed(progress, status))]),
     ]
+    has_ended = status.get("state") in ENDED
+    return [number for number in numbers if not (has_ended and number in _UNKNOWN_OF_AGENT)]
 
 
 def _format_memory(status: dict) -> str:
@@ -130,6 +134,8 @@ def format_roles(status: dict) -> str:
     roles = status.get("roles", {})
     if status.get("mode") == "serial":
         return "all in one process"
+    if roles and all(role.get("state") == "done" for role in roles.values()):
+        return "all done"
     running = sum(role.get("state") == "running" for role in roles.values())
     restarts = sum(role.get("restarts", 0) for role in roles.values())
     text = f"{running}/{len(roles)} running"

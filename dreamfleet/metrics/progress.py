@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -91,7 +92,9 @@ def parse_progress(content: bytes) -> Progress | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # not NaN, nor an integer beyond the range of floats
 
 
 def _finite_or_none(value: float | None) -> float | None:

@@ -149,7 +149,7 @@ class Table:
             return
         columns = dict(zip(keys, zip(*block, strict=True), strict=True))
         self._step.extend(np.array(columns.pop("step"), np.int64))
-        self._time.extend(np.array(columns.pop("time", (0.0,) * len(block)), np.float64))
+        self._time.extend(_to_floats(columns.pop("time", (0.0,) * len(block))))
         for key, column in columns.items():
             rows = numbers
             if not NUMBERS.issuperset(map(type, column)):  # texts among them

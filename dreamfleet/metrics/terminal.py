@@ -17,7 +17,12 @@ from dreamfleet.metrics.progress import Progress
 
 
 class PatientConsole(Console):
-    """Leaves a broken pipe to whoever prints; rich would exit."""
+    """Leaves a broken pipe to whoever prints, where rich would exit, and draws with what the output can encode."""
+
+    @property
+    def encoding(self) -> str:
+        """That of the output, also of one that rich itself looks up: it would take UTF-8 for granted."""
+        return (getattr(self.file, "encoding", None) or "utf-8").lower()
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -48,3 +48,10 @@ def test_errors_of_ours_have_no_frames_and_other_bugs_the_last_one():
     assert own_frames(error) == ""
     lone = frames_of(json.loads, None)
     assert "test_tracebacks.py" in lone or lone.count("File") == 1
+
+
+def test_a_syntax_error_is_shown_where_it_is(tmp_path, monkeypatch):
+    (tmp_path / "unfinished_env.py").write_text("import json\n\ndef make(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = frames_of(make_env, "unfinished_env:make")
+    assert 'unfinished_env.py", line 3' in text and "def make(:" in text and "frozen" not in text

@@ -10,7 +10,15 @@ import dreamfleet
 from dreamfleet.base import waits
 
 ROOT = Path(dreamfleet.__file__).parent
-VALUES = {"peer": "logger", "method": "add", "act": "act_many", "mode": "train", "env_id": 12, "part": "replay"}
+VALUES = {
+    "missing": "1, 2",
+    "peer": "logger",
+    "method": "add",
+    "act": "act_many",
+    "mode": "train",
+    "env_id": 12,
+    "part": "replay",
+}
 VALUES |= {"place": "/data/a run", "reason": "no space {left}\nin /data", "tracker": "wandb", "what": "another version"}
 
 

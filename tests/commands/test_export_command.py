@@ -18,6 +18,7 @@ from dreamfleet.cli import main
 from dreamfleet.launch.trained import load_run, make_trained_agent
 from dreamfleet.results.artefact import NAMES, write_artefact
 from dreamfleet.results.load_policy import load
+from tests.documented import DOCS, read_blocks
 from tests.fleet import DEADLINE_S
 
 STEPS = 12
@@ -114,6 +115,16 @@ def test_the_same_actions_without_dreamfleet(name, exported, bare_site, recorded
     assert result["single"] == single and len(set(single)) == 2
     agent = make_trained_agent(load_run(vector_run))
     assert result["batch"] == own_actions(agent, recorded, [0, 1], recorded["is_first"])
+
+
+@pytest.mark.distributed
+def test_the_script_that_the_documentation_shows_plays_an_episode(exported):
+    (script,) = read_blocks(DOCS / "commands.md", "python")
+    code = f"import sys; sys.path.insert(0, 'policy')\n{script}\nprint('played', done)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, cwd=exported
+    )
+    assert done.stdout == "played True\n", done.stderr
 
 
 def test_lone_observations_and_seeds(exported, recorded):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase, format_waits
+from dreamfleet.metrics.bottlenecks import find_bottleneck, find_phase, format_waits, is_joined
 from dreamfleet.metrics.progress import Progress
 
 BEFORE, AFTER = Progress(updates=0), Progress(updates=7)
@@ -142,3 +142,7 @@ def test_a_role_that_is_down_comes_first():
     status = {"state": "running", **make_status(replay="learner: ratio allows no insert", agent="device: update")}
     status["roles"]["env0"] = {"state": "restarting", "exit": "killed by SIGKILL", "waits": []}
     assert find_bottleneck(status, AFTER) == "env0 is restarting (killed by SIGKILL)"
+
+
+def test_the_check_of_an_environment_is_part_of_a_run_of_our_own():
+    assert not is_joined({"roles": {"preflight": {}}}) and is_joined({"roles": {"env0": {}}})

@@ -35,6 +35,7 @@ def test_values_that_json_does_not_have(tmp_path):
         b'{"step": []}',
         b"\xff",
         b"[" * 10**5,
+        b'{"step": 1%s}' % (b"0" * 400),
         b'{"step": NaN}',
         b'{"step": 1e999}',
     ],

@@ -91,12 +91,13 @@ def test_what_is_no_number_is_left_out(tmp_path):
         '{"step": 1, "a": "5", "b": true}',
         f'{{"step": 2, "a": 5, "b": {huge}}}',
         '{"step": 3, "a": [1], "b": null}',
+        f'{{"step": 4, "time": {huge}, "b": 2}}',
     ]
     bad = ["[1, 2]", "7", '{"a": 1}', '{"step": null, "a": 1}', '{"step": 1e400, "a": 1}', "[" * 100_000]
     path.write_text("\n".join([*lines, *bad]) + "\n")
     series = read_series(path)
     np.testing.assert_array_equal(series["a"].value, [5])
-    np.testing.assert_array_equal(series["b"].value, [1, np.nan, np.nan])
+    np.testing.assert_array_equal(series["b"].value, [1, np.nan, np.nan, 2])
 
 
 def test_torn_lines_that_are_json_only_together_are_left_out(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from dreamfleet.metrics import Progress
-from dreamfleet.metrics.terminal import Terminal
+from dreamfleet.metrics.panel import format_line
+from dreamfleet.metrics.terminal import PatientConsole, Terminal
 
 PROGRESS = Progress(
     step=12_345,
@@ -207,3 +208,20 @@ def test_updates_are_shown_where_they_are_the_limit(is_terminal):
     shown = console.file.getvalue()
     assert "0/5,000 updates 0%" in shown
     assert "1,234/5,000 updates 25%" in shown and "ETA 0:31:23" in shown
+
+
+def test_an_output_without_unicode_gets_what_it_can_encode(monkeypatch):
+    content = io.BytesIO()
+    with io.TextIOWrapper(content, encoding="ascii", write_through=True) as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        with Terminal(200_000, PatientConsole(force_terminal=True, width=100)) as terminal:
+            terminal.update(PROGRESS, STATUS)
+        text = content.getvalue().decode()
+    assert "training" in text and "score" in text
+
+
+def test_what_an_agent_said_of_itself_is_not_asked_for_after_the_end():
+    roles = {name: make_role(state="done") for name in STATUS["roles"]}
+    line = format_line(PROGRESS, {"state": "complete", "roles": roles})
+    assert "roles all done" in line and "score 123.5" in line
+    assert not any(f"{label} -" in line for label in ("loss", "device", "memory", "checkpoint"))
