@@ -3,7 +3,7 @@ BIN := .venv/bin
 # Tests of one file share compiled programs, so each file stays in one process.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 
-.PHONY: demo venv test test-all check lint types docs bench release site clean
+.PHONY: demo venv test test-ray test-all check lint types docs bench release site clean
 
 demo: venv
 	$(BIN)/dreamfleet demo --logdir logdir/demo
@@ -17,6 +17,9 @@ venv: .venv/installed
 
 test: venv
 	$(BIN)/pytest $(PARALLEL) -m 'not learning and not chaos'
+
+test-ray: venv
+	$(BIN)/pytest tests/launch/test_ray.py
 
 test-all: test
 	$(BIN)/pytest -m 'learning or chaos'

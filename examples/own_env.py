@@ -3,7 +3,7 @@
 It is a plain Gymnasium environment; nothing in it knows Dreamfleet. From this directory:
 
     dreamfleet check-env own_env:Room
-    dreamfleet train --task own_env:Room --steps 1e5 --logdir ~/logdir/room
+    dreamfleet train --preset tiny --task own_env:Room --steps 20000 --logdir ~/logdir/room
 """
 
 import gymnasium

@@ -54,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def describe_commands() -> str:
     """The help of every command."""
-    from dreamfleet.cli import COMMANDS
+    from dreamfleet.cli import COMMANDS, as_sentence
 
     parts = [
         "# Command line",
@@ -63,7 +63,7 @@ def describe_commands() -> str:
     for name, summary in COMMANDS.items():
         text = show_help(name)
         text = text.partition("main options (default, meaning):")[0].rstrip()
-        parts.append(f"## {name}\n\n{summary.capitalize()}.\n\n```\n{text}\n```")
+        parts.append(f"## {name}\n\n{as_sentence(summary)}\n\n```\n{text}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,9 +1,15 @@
-"""Which metrics `docs/metrics.md` has, for tests that look up those of a run."""
+"""What the documentation shows: its code, and which metrics `docs/metrics.md` has."""
 
 import re
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def read_blocks(page: Path, *languages: str) -> list[str]:
+    """The code that a page shows in these languages; an empty one stands for blocks without."""
+    return [block for language, block in BLOCK.findall(page.read_text()) if language in languages]
 
 
 def read_rows(page: str) -> list[list[str]]:

@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from dreamfleet.cli import COMMANDS, main
+from dreamfleet.commands.demo import TRIAL_EPISODES
 from dreamfleet.options.help import write_presets
 from dreamfleet.options.load import load_presets
 from tests.documented import DOCS, find_undocumented, read_names
@@ -43,6 +45,16 @@ def test_a_broken_link_is_found():
     assert _resolves(ROOT / "README.md", "docs/api.md", "runs")
     assert not _resolves(ROOT / "README.md", "docs/api.md", "walks")
     assert not _resolves(ROOT / "README.md", "docs/apis.md", "")
+
+
+def test_the_changelog_begins_with_the_version_of_the_package():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest and newest[1] == version
+
+
+def test_the_first_run_tells_how_checkpoints_are_tried():
+    assert f"last checkpoints for {TRIAL_EPISODES} episodes each" in (DOCS / "first_run.md").read_text()
 
 
 def test_shown_commands_exist():

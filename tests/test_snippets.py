@@ -1,9 +1,11 @@
 """What the documentation tells users to type: tutorials are followed, and every command anywhere is understood."""
 
 import importlib
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -13,17 +15,42 @@ import pytest
 from ruamel.yaml import YAML
 
 from dreamfleet.cli import COMMANDS, Parser, main
-from tests.documented import DOCS
+from dreamfleet.rpc.keys import make_key
+from tests.documented import DOCS, read_blocks
+from tests.fleet import DEADLINE_S
 
 ROOT = DOCS.parent
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"^(?:[\w-]*\$ +)")
 
 # Tutorials are followed with an agent that needs no compiling, for a moment.
 QUICK = ["--agent", "dreamfleet.agent.random:RandomAgent", "--run.mode", "serial", "--replay.capacity", "1000"]
 QUICK += ["--batch_size", "4", "--batch_length", "8", "--report_length", "4", "--run.train_ratio", "4"]
 FOLLOWED = ["first_run.md", "own_env.md"]
+
+
+# What scripts need that are shown without it, and shorter training, by what they call.
+BEFORE = {
+    "dreamfleet.train(": """
+import dreamfleet
+train, quick = dreamfleet.train, {"agent": "dreamfleet.agent.random:RandomAgent", "replay.capacity": 1000, "steps": 300}
+dreamfleet.train = lambda *args, **options: train(*args, **{**options, **quick})
+""",
+    "embodied.run.parallel.combined(": """
+from tests.fleet import make_args, make_factories
+args = make_args("run", steps=300)
+factories = make_factories(args)
+make_agent, make_replay_train, make_replay_eval, make_env_train, make_env_eval, make_stream, make_logger = factories
+""",
+}
+# By tests of what they show: the exported policy, roles on other machines, the API.
+RUN_ELSEWHERE = ("from load_policy import", "parallel.parallel_replay(", "dreamfleet.check_env(")
+SCRIPTS = {
+    f"{page.name}-{number}": block
+    for page in PAGES
+    for number, block in enumerate(read_blocks(page, "python"))
+    if not any(what in block for what in RUN_ELSEWHERE)
+}
 
 
 class Command(NamedTuple):
@@ -39,19 +66,18 @@ class Command(NamedTuple):
 def find_commands(page: Path) -> list[Command]:
     """All lines of `dreamfleet`; those that go on at the next line are joined, others in a line stand by themselves."""
     commands = []
-    for language, block in BLOCK.findall(page.read_text()):
-        if language in ("", "bash", "sh"):
-            for line in block.replace("\\\n", " ").splitlines():
-                for part in PROMPT.sub("", line).split(" && "):
-                    if part := re.search(r"^\s*(?:exec |ray job submit -- )?(dreamfleet [a-z].*)", part):
-                        commands.append(Command(page.name, shlex.split(part[1], comments=True)[1:]))
+    for block in read_blocks(page, "", "bash", "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in PROMPT.sub("", line).split(" && "):
+                if part := re.search(r"^\s*(?:exec |ray job submit -- )?(dreamfleet [a-z].*)", part):
+                    commands.append(Command(page.name, shlex.split(part[1], comments=True)[1:]))
     return commands
 
 
 def write_modules(page: Path, directory: Path) -> None:
     """The Python files that a page shows, whose first line is their name."""
-    for language, block in BLOCK.findall(page.read_text()):
-        if language == "python" and (name := re.match(r"# (\w+\.py)\n", block)):
+    for block in read_blocks(page, "python"):
+        if name := re.match(r"# (\w+\.py)\n", block):
             (directory / name[1]).write_text(block)
 
 
@@ -97,6 +123,8 @@ def test_a_shown_command_is_understood(command, tmp_path, capsys):
     if name in ("train", "demo"):
         if any("offline" in word for word in words):
             import_episodes(tmp_path)
+        if "run.key" in words:  # copied there by the command before
+            make_key(tmp_path / "run.key")
         preset = ["--preset", "demo"] if name == "demo" else []
         words = [re.sub(r"10\.0\.0\.1|\$\(hostname\)", "127.0.0.1", word) for word in words]  # the user's machine
         assert main(["train", *preset, *words, "--dry-run"]) == 0, capsys.readouterr().err
@@ -127,5 +155,14 @@ def test_a_tutorial_can_be_followed(page, tmp_path, capfd):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```yaml" in page.read_text()], ids=lambda page: page.name)
 def test_shown_yaml_is_read(page):
-    blocks = [block for language, block in BLOCK.findall(page.read_text()) if language == "yaml"]
-    assert all(document["kind"] for block in blocks for document in YAML().load_all(block))
+    assert all(document["kind"] for block in read_blocks(page, "yaml") for document in YAML().load_all(block))
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_shown_python_runs(script, tmp_path):
+    before = "".join(code for call, code in BEFORE.items() if call in script)
+    code = before + script.replace("/tmp/", f"{tmp_path}/")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
