@@ -15,7 +15,6 @@ import psutil
 from benchmarks.learning.tasks import Task, Variant
 from dreamfleet.base.files import replace_file
 from dreamfleet.launch.supervise.status import read_status
-from dreamfleet.metrics.progress import read_progress
 from dreamfleet.results.curves import RunCurve, load_run_curve
 
 LOOK_S = 1.0
@@ -25,11 +24,10 @@ KILLED = ("env", "agent", "replay", "logger")  # roles, in turns
 def run_to_end(logdir: Path, task: Task, variant: Variant, seed: int) -> dict:
     """Trains, unless that is done, and returns what is to be known of the run."""
     result = logdir / "benchmark.json"
-    before = json.loads(result.read_text()) if result.is_file() else {"minutes": 0.0, "peak_mb": 0.0, "done": False}
-    while not before["done"]:
-        steps = _end_of_leg(_step(logdir), task, variant)
-        leg = _run_leg(_command(logdir, task, variant, seed, steps), logdir, variant, before)
-        before = {**leg, "done": steps == task.steps}
+    before = json.loads(result.read_text()) if result.is_file() else {"minutes": 0.0, "peak_mb": 0.0, "legs": 0}
+    ends = [task.steps * number // (variant.resumes + 1) for number in range(1, variant.resumes + 2)]
+    for steps in ends[before["legs"] :]:
+        before = _run_leg(_command(logdir, task, variant, seed, steps), logdir, variant, before)
         replace_file(result, json.dumps(before))
     curve = load_run_curve(logdir, task.score, "step")
     points = {str(point): score_at(curve, point, task.window) for point in task.points}
@@ -47,12 +45,6 @@ def area_under(curve: RunCurve, task: Task) -> float:
     edges = np.linspace(0, task.steps, 61)
     means = [score_at(curve, int(edge), int(edges[1])) for edge in edges[1:]]
     return float(np.nanmean(means))
-
-
-def _end_of_leg(step: int, task: Task, variant: Variant) -> int:
-    """The step at which a run that has come to `step` is complete, or is to be resumed from."""
-    ends = [task.steps * (number + 1) // (variant.resumes + 1) for number in range(variant.resumes)]
-    return next((end for end in ends if end > step), task.steps)
 
 
 def _command(logdir: Path, task: Task, variant: Variant, seed: int, steps: int) -> list[str]:
@@ -85,12 +77,8 @@ def _run_leg(command: list[str], logdir: Path, variant: Variant, before: dict) -
             process.wait()
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}\nfailed; see {logdir / 'train.log'}")
-    return {"minutes": before["minutes"] + (time.monotonic() - start) / 60, "peak_mb": peak_mb}
-
-
-def _step(logdir: Path) -> int:
-    progress = read_progress(logdir)
-    return progress.step if progress else 0
+    minutes = before["minutes"] + (time.monotonic() - start) / 60
+    return {"minutes": minutes, "peak_mb": peak_mb, "legs": before["legs"] + 1}
 
 
 def _kill_role(logdir: Path, kind: str) -> None:

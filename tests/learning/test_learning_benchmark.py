@@ -22,7 +22,7 @@ def test_a_run_is_taken_to_its_end_and_read(tmp_path, variant):
     task = Task({**RANDOM, **SMALL}, 600, (300, 600), presets=())
     found = run_to_end(tmp_path, task, variant, seed=3)
     assert found["points"] == {"300": 10.0, "600": 10.0} and found["area"] == 10.0
-    assert found["done"] and found["minutes"] > 0 and found["peak_mb"] > 0
+    assert found["legs"] == variant.resumes + 1 and found["minutes"] > 0 and found["peak_mb"] > 0
     log = (tmp_path / "train.log").read_text()
     assert (log.count("new run"), log.count("resuming")) == (1, variant.resumes)
     result = tmp_path / "benchmark.json"
