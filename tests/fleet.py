@@ -2,7 +2,11 @@
 
 import contextlib
 import functools
+import itertools
 import json
+import os
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +64,20 @@ def make_factories(args: Args, make_agent: Callable = CountingAgent, make_env: C
     make_stream = functools.partial(_make_stream, options)
     make_logger = functools.partial(_make_logger, args.logdir)
     return Factories(make_agent, make_train, make_eval, make_env, make_env, make_stream, make_logger)
+
+
+class GatedEnv(CountingEnv):
+    """Stops after some episodes until a file is there, so that a run does not end before it was looked at."""
+
+    def __init__(self, index: int, gate: str, episodes: int, **options):
+        super().__init__(index, **options)
+        self._gate, self._episodes = Path(gate), episodes
+
+    def step(self, action: dict) -> dict:
+        pause = threading.Event()
+        while self._episode == self._episodes and not self._gate.exists():
+            pause.wait(0.01)
+        return super().step(action)
 
 
 def make_store(args: Args, length: int, mode: str) -> Store:
@@ -132,8 +150,12 @@ class RunningFleet:
         """Waits until the status of a role fulfils the condition, and returns it."""
 
         def look() -> dict | None:
+            is_alive = self.thread.is_alive()
             role = self.status()["roles"].get(name, {})
-            return role if role and condition(role) else None
+            if role and condition(role):
+                return role
+            assert is_alive, f"the run ended before {name} was seen so: {self.error}"
+            return None
 
         return eventually(look, f"role {name}")
 
@@ -173,10 +195,53 @@ def running_fleet(args: elements.Config, *parts, factories: tuple = (), **option
             process.kill()
         fleet.thread.join(DEADLINE_S)
     # Not those of what was there before, such as a browser of other tests that starts and ends processes as it likes.
-    processes = psutil.Process().children(recursive=True)
-    new = [p for p in processes if not before & {p.pid, *(parent.pid for parent in p.parents())}]
-    left = [p.as_dict(["pid", "ppid", "status", "cmdline"]) for p in new]
+    left = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if not before & {process.pid, *(parent.pid for parent in process.parents())}:
+                left.append(process.as_dict(["pid", "ppid", "status", "cmdline"]))
     assert not left, f"processes are left: {left}"
+
+
+@contextlib.contextmanager
+def gated_fleet(args: elements.Config, episodes: int, **options) -> Iterator[RunningFleet]:
+    """The same, whose training environments stop after some episodes; they go on when the block has ended."""
+    gate = Path(args.logdir) / "gate"
+    make_env = functools.partial(GatedEnv, gate=str(gate), episodes=episodes, **options)
+    make_env_eval = functools.partial(CountingEnv, **options)
+    factories = make_factories(args, make_env=make_env)._replace(make_env_eval=make_env_eval)
+    with running_fleet(args, factories=factories) as fleet:
+        yield fleet
+        gate.touch()
+
+
+def kill_below(process: subprocess.Popen) -> None:
+    """Kills what a test has started, with everything that it has started itself."""
+    below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.kill()
+    for child in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait()
+
+
+_ports = itertools.count(20_000 + 2_000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
+
+
+def free_port() -> int:
+    """A port that nobody is given by chance: below those of the kernel, and of this process of tests alone."""
+    for port in _ports:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there is no end of ports")
+
+
+def is_open(addr: str) -> bool:
+    """Whether somebody listens at a TCP address."""
+    host, _, port = addr.partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def count_rebuilds(logdir: Path) -> int:
@@ -197,4 +262,5 @@ def read_inserts(logdir: Path) -> int:
 
 
 def read_jsonl(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """The lines of a file that may be growing, without a last one that is not finished."""
+    return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]

@@ -3,14 +3,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
-
-from tests.fleet import DEADLINE_S, eventually
+from tests.fleet import DEADLINE_S, eventually, free_port, kill_below
 
 LIGHT = Path(__file__).parent / "roles" / "gang"  # where `meeting.py` is
 
@@ -20,14 +17,11 @@ class Gang:
 
     def __init__(self, logdir: Path, **options):
         self.logdir = logdir
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            gang = f"127.0.0.1:{probe.getsockname()[1]}"
         self.options = {
             "preset": "debug",
             "task": "dummy_vector",
             "run.replicas": 2,
-            "run.gang": gang,
+            "run.gang": f"127.0.0.1:{free_port()}",
             "logdir": logdir,
             **options,
         }
@@ -76,8 +70,4 @@ class Gang:
 
     def close(self) -> None:
         for process in self.processes:
-            below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            process.kill()
-            for child in below:
-                child.kill()
-            process.wait()
+            kill_below(process)

@@ -1,6 +1,5 @@
 """How a run ends, as a user sees it: complete, stopped or failed; with a checkpoint, or told that there is none."""
 
-import contextlib
 import json
 import os
 import re
@@ -9,12 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from dreamfleet.checkpoint import Checkpoints
-from tests.fleet import DEADLINE_S, eventually, read_inserts
-from tests.test_runs import SMALL, check_counts, free_port, pids_of_roles, wait_gone, wait_step
+from tests.fleet import DEADLINE_S, eventually, free_port, kill_below, read_inserts
+from tests.test_runs import SMALL, check_counts, pids_of_roles, wait_gone, wait_step
 
 pytestmark = pytest.mark.distributed
 
@@ -83,13 +81,7 @@ def start(tmp_path):
 
     yield start_one
     for process in started:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            below = psutil.Process(process.pid).children(recursive=True)
-            process.kill()
-            for child in below:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.kill()
-        process.wait()
+        kill_below(process)
 
 
 def finish(process: subprocess.Popen) -> str:
@@ -308,9 +300,7 @@ def test_a_remote_replay_that_is_gone_does_not_cost_the_checkpoint(start, tmp_pa
     key = ["--key", logdir / "run.key", "--logdir", tmp_path / "there"]
     replay = start("role", "replay", *SMALL, "--addr-replay", addresses["replay"], *key)
     wait_step(tmp_path / "there", 200, main)
-    below = psutil.Process(replay.pid).children(recursive=True)
-    for process in (replay, *below):
-        process.kill()
+    kill_below(replay)
     main.terminate()
     output = finish(main)
     assert main.returncode == 143, output

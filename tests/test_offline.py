@@ -68,7 +68,7 @@ def test_a_run_mixes_in_the_steps_of_another_that_goes_on(start, tmp_path):
     writing = start("train", *SMALL, "--logdir", other)
     wait_step(other, 300, writing)
     output = finish(
-        start("train", *SMALL, "--replay.mix", other, "--run.log_every", 0.3, "--steps", 600, "--logdir", logdir)
+        start("train", *SMALL, "--replay.mix", other, "--run.log_every", 0.1, "--steps", 600, "--logdir", logdir)
     )
     checkpoint = Checkpoints(logdir).latest()
     assert checkpoint and "complete: step " in output, output

@@ -1,12 +1,12 @@
 """The program as a user runs it: training to the end, stopping, resuming, and joining from elsewhere."""
 
+import contextlib
 import json
 import os
 import re
 import select
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ import pytest
 from dreamfleet.checkpoint import Checkpoint, Checkpoints
 from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.replay.archive import Archive
-from tests.fleet import DEADLINE_S, eventually, read_inserts
+from tests.fleet import DEADLINE_S, eventually, free_port, is_open, kill_below, read_inserts
 
 pytestmark = pytest.mark.distributed
 
@@ -40,11 +40,7 @@ def start(tmp_path):
 
     yield start_one
     for process in started:
-        below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        process.kill()
-        for child in below:
-            child.kill()
-        process.wait()
+        kill_below(process)
 
 
 def read_output(process: subprocess.Popen) -> str:
@@ -80,12 +76,6 @@ def wait_gone(pids: list[int]) -> None:
         poll.register(fd, select.POLLIN)
         assert poll.poll(DEADLINE_S * 1000), f"process {pid} is still there"
         os.close(fd)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def test_run_to_the_end_and_again(start, tmp_path):
@@ -232,7 +222,10 @@ def test_workers_join_with_the_file_of_the_run_alone(start, tmp_path):
     wait_step(logdir, 200, main)
     eventually(lambda: len(read_leases(logdir)) == 4, "environments of both")
     secret = (logdir / "run.key").read_text().split()[1]
-    words = [word for process in psutil.Process().children(recursive=True) for word in process.cmdline()]
+    words = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words += process.cmdline()
     assert words and not any(secret in word for word in words), "the key is in the list of processes"
     main.terminate()
     assert secret not in finish(main) and main.returncode == 143
@@ -295,9 +288,10 @@ def start_with_roles_elsewhere(start, tmp_path: Path, steps: int) -> subprocess.
     remote = ["--run.remote_replay", True, "--run.remote_logger", True]
     main = start("train", *SMALL, *remote, *words, "--steps", steps, "--logdir", logdir)
     eventually((logdir / "run.key").exists, "the key of the run")
-    for role, place in (("replay", "there"), ("logger", "here")):
+    for role, place in (("logger", "here"), ("replay", "there")):
         told = [f"--addr-{role}", addresses[role], "--addr-actor", addresses["actor"], "--key", logdir / "run.key"]
         start("role", role, *SMALL, *told, "--logdir", tmp_path / place)
+        eventually(lambda addr=addresses[role]: is_open(addr), f"the {role}, which a short run would not wait for")
     return main
 
 

@@ -56,7 +56,7 @@ def _check_apart(
     call = (options, pickles.dumps(task), steps, has_replay, is_replica)
     never = RestartPolicy(restart=False)
     spec = RoleSpec(ROLE, _check, call, policy=never, is_main=True, environ=ONE_THREAD, seed=options.seed)
-    supervisor = Supervisor([spec], directory, stop_grace_s=STOP_GRACE_S, on_log=_show, counts_lives=False)
+    supervisor = Supervisor([spec], directory, stop_grace_s=STOP_GRACE_S, on_log=_show, is_preparation=True)
     try:
         with supervisor.install_signals():
             supervisor.run()

@@ -72,7 +72,7 @@ class Future:
             if not self._is_done:
                 self._callbacks.append(fn)
                 return
-        fn(self)
+        self._run(fn)
 
     def settle(self, reply: Reply | None, error: Exception | None) -> None:
         """Makes the outcome known; for the client, once, under its lock."""
@@ -85,10 +85,13 @@ class Future:
     def run_callbacks(self) -> None:
         """For the client, after `settle` and without its lock."""
         for fn in self._callbacks:
-            try:
-                fn(self)
-            except Exception:
-                _log.exception("a callback of %s failed", self.method)
+            self._run(fn)
+
+    def _run(self, callback: Callable[["Future"], None]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            _log.exception("a callback of %s failed", self.method)
 
     def is_settled(self) -> bool:
         return self._is_done

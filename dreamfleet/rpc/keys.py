@@ -23,11 +23,11 @@ class KeyPair(NamedTuple):
 
 def make_key(path: str | Path) -> None:
     """Writes a fresh key pair with mode 600; a file that is already there is left alone."""
+    public, secret = zmq.curve_keypair()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return
-    public, secret = zmq.curve_keypair()
     with os.fdopen(descriptor, "wb") as file:
         file.write(public + b"\n" + secret + b"\n")
 

@@ -8,6 +8,7 @@ import pytest
 from dreamfleet.base import extras
 from dreamfleet.cli import main
 from dreamfleet.launch import diagnosis
+from tests.fleet import DEADLINE_S
 
 SECTIONS = ["versions", "devices", "machine", "files (LOGDIR)", "connections", "extras"]
 
@@ -53,6 +54,7 @@ def test_what_keeps_runs_from_starting_is_an_error(capsys, tmp_path, monkeypatch
 
 @pytest.mark.distributed
 def test_the_self_test_runs_a_fleet_and_tells_why_it_failed(monkeypatch):
+    monkeypatch.setattr(diagnosis, "TEST_S", DEADLINE_S)
     (finding,) = diagnosis.check_fleet()
     assert finding.level == "ok" and "1,000 steps, updates and a checkpoint" in finding.text
     monkeypatch.setattr(diagnosis, "TEST_STEPS", -1)

@@ -3,7 +3,7 @@
 import os
 import re
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psutil
 import pytest
@@ -24,6 +24,18 @@ class Journal:
     def on(self, role: str, pattern: str, action: Callable) -> None:
         """Calls `action(match)` once, for the first line of `role` that matches."""
         self._reactions.append((role, pattern, action))
+
+    def on_all(self, facts: Sequence[tuple[str, str]], action: Callable) -> None:
+        """Calls `action()` once, when for each role a line that matches its pattern is there."""
+        missing = set(facts)
+
+        def note(fact: tuple[str, str]) -> None:
+            missing.remove(fact)
+            if not missing:
+                action()
+
+        for fact in facts:
+            self.on(*fact, lambda _, fact=fact: note(fact))
 
     def __call__(self, role: str, level: str, text: str) -> None:
         self.lines.append((role, level, text))

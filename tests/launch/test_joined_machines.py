@@ -27,8 +27,7 @@ from dreamfleet.roles.protocol import (
 from dreamfleet.roles.protocol import STATUS as STATUS_METHOD
 from dreamfleet.roles.wiring import serve
 from dreamfleet.rpc.keys import make_key
-from tests.fleet import DEADLINE_S, eventually, make_args
-from tests.test_runs import free_port
+from tests.fleet import DEADLINE_S, eventually, free_port, make_args
 
 ROLE = {
     "pid": 7,

@@ -201,7 +201,10 @@ def check_secrecy(fleet) -> None:
     addresses = read_invitation(str(fleet.logdir)).addresses
     assert re.fullmatch(r"[\d.]+:\d+", addresses["actor"]) and addresses["replay"].startswith("ipc:")
     _, secret = (fleet.logdir / "run.key").read_bytes().split()
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            lines.append(path.read_bytes())
     environs = [(Path("/proc") / str(pid) / "environ").read_bytes() for pid in fleet.processes()]
     logs = [path.read_bytes() for path in (fleet.logdir / "logs").iterdir()]
     assert not any(secret in text for text in [*lines, *environs, *logs, fleet.output().encode()])

@@ -59,10 +59,13 @@ def test_role_is_seeded_by_its_name_and_incarnation(fleet):
 def test_status_tells_what_each_role_does(fleet):
     statuses = []
 
+    def is_awaited(status: dict) -> bool:
+        return status["state"] == "running" and bool(status["roles"]["waiter"]["waits"])
+
     def watch(status: dict) -> None:
         statuses.append(status)
         assert read_status(fleet.logdir) == status
-        if status["roles"]["waiter"]["waits"]:
+        if is_awaited(status):
             fleet.request_stop()
 
     fleet.run(
@@ -70,7 +73,7 @@ def test_status_tells_what_each_role_does(fleet):
         RoleSpec("waiter", targets.wait_for, ("a sign from replay",)),
         on_status=watch,
     )
-    live = next(status for status in statuses if status["roles"]["waiter"]["waits"])
+    live = next(filter(is_awaited, statuses))
     (ready,) = fleet.journal.find("waiter", r"ready pid=(\d+)")
     waiter = live["roles"]["waiter"]
     assert live["state"] == "running" and live["supervisor"] == os.getpid()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dreamfleet.launch.supervise.status import read_status
-from tests.fleet import eventually
+from tests.fleet import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.distributed
 
@@ -42,7 +42,7 @@ class Script:
     def read_to_end(self) -> int:
         assert self.popen.stdout
         self.lines += [line.rstrip() for line in self.popen.stdout]
-        return self.popen.wait(20)
+        return self.popen.wait(DEADLINE_S)
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ def run_with(tmp_path):
 
     yield run
     is_over.set()
+    for thread in threading.enumerate():
+        if thread.name == "actor":  # asks for a stop when it ends, which must not be that of another test
+            thread.join()
     lifecycle.reset()
 
 

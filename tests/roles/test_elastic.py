@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,35 +14,21 @@ import pytest
 
 from dreamfleet.replay.archive import Archive
 from dreamfleet.rpc.keys import make_key
-from dreamfleet.testing import CountingEnv
-from tests.fleet import DEADLINE_S, eventually, make_args, running_fleet
+from tests.fleet import DEADLINE_S, eventually, free_port, make_args, running_fleet
 from tests.roles.test_elsewhere import SCRIPT_START
-from tests.test_runs import free_port
 
 pytestmark = pytest.mark.distributed
 
 SCRIPT = SCRIPT_START + textwrap.dedent("""
     import functools
-    from tests.roles.test_elastic import GatedEnv
+    from tests.fleet import GatedEnv
+    from tests.roles.test_elastic import EPISODES
 
-    make_env = functools.partial(GatedEnv, gate=json.loads(sys.argv[1])["key_file"] + ".gate")
+    gate = json.loads(sys.argv[1])["key_file"] + ".gate"
+    make_env = functools.partial(GatedEnv, gate=gate, episodes=EPISODES)
     parallel.parallel_envs(make_env, make_env, args)
 """)
 EPISODES = 20
-
-
-class GatedEnv(CountingEnv):
-    """Stops after some episodes, until a file is there: the run must not end before everybody has joined."""
-
-    def __init__(self, index: int, gate: str):
-        super().__init__(index)
-        self._gate = Path(gate)
-
-    def step(self, action):
-        pause = threading.Event()
-        while self._episode == EPISODES and not self._gate.exists():
-            pause.wait(0.01)
-        return super().step(action)
 
 
 class Workers:

@@ -12,8 +12,7 @@ from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.options import SERVERS
 from dreamfleet.rpc.keys import make_key
 from tests.documented import DOCS, read_blocks
-from tests.fleet import DEADLINE_S, make_args, read_inserts, running_fleet
-from tests.test_runs import free_port
+from tests.fleet import DEADLINE_S, free_port, make_args, read_inserts, running_fleet
 
 pytestmark = pytest.mark.distributed
 

@@ -7,7 +7,7 @@ import pytest
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.errors import RunFailed
 from dreamfleet.testing import CountingAgent, CountingEnv
-from tests.fleet import count_rebuilds, make_args, read_inserts, read_jsonl, running_fleet
+from tests.fleet import count_rebuilds, gated_fleet, make_args, read_inserts, read_jsonl, running_fleet
 
 pytestmark = pytest.mark.distributed
 
@@ -17,7 +17,7 @@ STEPS = 4000
 @pytest.mark.parametrize("role", ["env1", "logger", "replay", "agent"])
 def test_run_goes_on_after_kill(tmp_path, role):
     args = make_args(tmp_path, steps=STEPS)
-    with running_fleet(args) as fleet:
+    with gated_fleet(args, episodes=60) as fleet:
         fleet.wait_step(800)
         # Something to come back to, for the roles that restore.
         fleet.wait_role("agent", lambda _: Checkpoints(tmp_path).latest() is not None)
@@ -26,7 +26,6 @@ def test_run_goes_on_after_kill(tmp_path, role):
         revived = fleet.wait_role(role, lambda r: r["state"] == "running" and r["pid"] != old)
         assert revived["restarts"] == 1
         assert fleet.step() >= at_kill, "committed steps are never taken back"
-        fleet.join()
     check_end(tmp_path)
     assert count_rebuilds(tmp_path) == 0, "an environment got an action that was not its own"
 
@@ -47,11 +46,10 @@ def check_end(logdir) -> None:
 
 def test_environments_that_stay_dead_do_not_stop_the_others(tmp_path):
     args = make_args(tmp_path, steps=2500, envs=8, eval_envs=0, actor_batch=8, restart=False)
-    with running_fleet(args) as fleet:
+    with gated_fleet(args, episodes=20) as fleet:
         fleet.wait_step(300)
         for name in ("env1", "env4", "env6"):
             fleet.kill(name)
-        fleet.join()
     states = {name: role["state"] for name, role in json.loads((tmp_path / "status.json").read_text())["roles"].items()}
     assert {name for name, state in states.items() if state == "dead"} == {"env1", "env4", "env6"}
     assert read_inserts(tmp_path) >= 2500
@@ -114,28 +112,24 @@ def test_without_restarts_any_failure_ends_the_run(tmp_path):
 
 def test_second_run_in_the_same_directory_is_refused(tmp_path):
     args = make_args(tmp_path, steps=1000)
-    with running_fleet(args) as fleet:
+    with gated_fleet(args, episodes=10) as fleet:
         fleet.wait_step(50)
         with pytest.raises(Exception, match="is in use by process"), running_fleet(args) as second:
             second.join()
-        fleet.join()
 
 
 def test_a_killed_eval_environment_does_not_stop_the_run(tmp_path):
     args = make_args(tmp_path, eval_envs=2, steps=1500)
-    with running_fleet(args) as fleet:
+    with gated_fleet(args, episodes=30) as fleet:
         fleet.wait_step(200)
         fleet.kill("env4")
-        fleet.join()
     assert read_inserts(tmp_path) >= 1500
 
 
 def test_no_wait_is_silent(tmp_path):
     args = make_args(tmp_path, envs=2, eval_envs=0, steps=0, remote_envs=True, max_restarts=0)
     with pytest.raises(RunFailed, match="logger"), running_fleet(args) as fleet:
-        agent = fleet.wait_role("agent", lambda role: role["waits"])
-        assert "replay" in agent["waits"][0]["what"]
-        replay = fleet.wait_role("replay", lambda role: role["waits"])
-        assert "environments" in replay["waits"][0]["what"]
+        for name, awaited in (("agent", "replay"), ("replay", "environments")):
+            fleet.wait_role(name, lambda role, what=awaited: role["waits"] and what in role["waits"][0]["what"])
         fleet.kill("logger")
         fleet.join()

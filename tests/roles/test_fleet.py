@@ -1,14 +1,25 @@
 """Whole fleets on real processes: every sequence contiguous, every carry right, and runs that end and resume."""
 
 import functools
+from pathlib import Path
 
 import pytest
 
 from dreamfleet.checkpoint import Checkpoints
 from dreamfleet.launch.serial import run_serial
 from dreamfleet.options import read_args
-from dreamfleet.testing import CountingAgent, CountingEnv
-from tests.fleet import count_rebuilds, make_args, make_factories, make_store, read_inserts, read_jsonl, running_fleet
+from dreamfleet.testing import CountingAgent
+from tests.fleet import (
+    count_rebuilds,
+    eventually,
+    gated_fleet,
+    make_args,
+    make_factories,
+    make_store,
+    read_inserts,
+    read_jsonl,
+    running_fleet,
+)
 
 pytestmark = pytest.mark.distributed
 
@@ -46,16 +57,23 @@ def test_agent_in_a_thread_over_tcp(tmp_path):
     assert Checkpoints(tmp_path).latest() is not None
 
 
+def read_keys(logdir: Path) -> set[str]:
+    """All metrics of a run so far."""
+    path = logdir / "metrics.jsonl"
+    return {key for line in read_jsonl(path) for key in line} if path.exists() else set()
+
+
 def test_scores_of_train_and_eval_are_apart(tmp_path):
-    make_env = functools.partial(CountingEnv, length=5)
-    with running_fleet(make_args(tmp_path), make_env=make_env) as fleet:
-        fleet.join()
+    def has_evaluated() -> bool:
+        return "eval/reported" in read_keys(tmp_path) and len(read_jsonl(tmp_path / "eval_scores.jsonl")) > 10
+
+    with gated_fleet(make_args(tmp_path), episodes=40, length=5):
+        eventually(has_evaluated, "evaluation beside training")
     train = [line["episode/score"] for line in read_jsonl(tmp_path / "scores.jsonl")]
     evaluation = [line["eval_episode/score"] for line in read_jsonl(tmp_path / "eval_scores.jsonl")]
     assert len(train) > 100 and set(train) == {5.0}
     assert len(evaluation) > 10 and set(evaluation) == {5.0}
-    metrics = {key for line in read_jsonl(tmp_path / "metrics.jsonl") for key in line}
-    assert {"train/updates", "report/reported", "eval/reported", "episode/log/double/max"} <= metrics
+    assert {"train/updates", "report/reported", "eval/reported", "episode/log/double/max"} <= read_keys(tmp_path)
 
 
 def test_running_again_resumes(tmp_path):
@@ -74,10 +92,15 @@ def test_running_again_resumes(tmp_path):
 
 
 def test_a_run_ends_after_its_duration(tmp_path):
-    with running_fleet(make_args(tmp_path, steps=0, duration=3.0)) as fleet:
+    with running_fleet(make_args(tmp_path, steps=50)) as fleet:
+        fleet.join()
+    before = Checkpoints(tmp_path).latest()
+    assert before
+    duration = before.manifest["elapsed_s"] + 1.0
+    with running_fleet(make_args(tmp_path, steps=0, duration=duration)) as fleet:
         fleet.join()
     checkpoint = Checkpoints(tmp_path).latest()
-    assert checkpoint and checkpoint.manifest["elapsed_s"] >= 3.0
+    assert checkpoint and checkpoint.manifest["elapsed_s"] >= duration
 
 
 def test_serial_is_the_same_for_a_seed(tmp_path):

@@ -7,9 +7,19 @@ import pytest
 
 from dreamfleet.envs import EnvGroup
 from dreamfleet.errors import Unreachable
+from dreamfleet.roles import joining
 from dreamfleet.roles.env import EnvWorker
 from dreamfleet.roles.joining import Patience, explain_absence
 from dreamfleet.testing import CountingEnv
+
+
+class Clock:
+    """Time that passes only in waits."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 class Absent:
@@ -17,12 +27,16 @@ class Absent:
 
     session, is_plain, peer = "", False, "actor"
 
+    def __init__(self, clock: Clock):
+        self._clock = clock
+
     def prepare(self, method, data, meta=None):
         from dreamfleet import rpc
 
         return rpc.Prepared(lambda timeout_s: {}, data)
 
     def wait_connected(self, timeout_s=None):
+        self._clock.now += timeout_s
         return False
 
     def close(self):
@@ -50,10 +64,11 @@ def test_whoever_listens_there_may_have_another_key():
         )
 
 
-def test_a_worker_says_so_soon_and_gives_up_in_time(caplog):
-    patience = Patience(0.05, lambda: "nothing answers at there", first_remind_s=0.01)
-    worker = EnvWorker(EnvGroup(CountingEnv, [0]), [0], False, Absent(), 1.0, patience)  # type: ignore
+def test_a_worker_says_so_soon_and_gives_up_in_time(caplog, monkeypatch):
+    monkeypatch.setattr(joining, "time", clock := Clock())
+    patience = Patience(100.0, lambda: "nothing answers at there", first_remind_s=5.0)
+    worker = EnvWorker(EnvGroup(CountingEnv, [0]), [0], False, Absent(clock), 1.0, patience)  # type: ignore
     with caplog.at_level(logging.WARNING), pytest.raises(Unreachable, match="its address right"):
         worker.wait_for_actor()
     worker.close()
-    assert "no policy server for 0 s: nothing answers at there; trying on" in caplog.text
+    assert "no policy server for 5 s: nothing answers at there; trying on" in caplog.text

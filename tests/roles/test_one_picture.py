@@ -16,9 +16,8 @@ from dreamfleet.roles import protocol
 from dreamfleet.roles.actor.role import Actor
 from dreamfleet.rpc.keys import make_key
 from dreamfleet.testing import CountingAgent, CountingEnv
-from tests.fleet import DEADLINE_S, RunningFleet, eventually, make_args, running_fleet
+from tests.fleet import DEADLINE_S, RunningFleet, eventually, free_port, make_args, running_fleet
 from tests.roles.test_elsewhere import SCRIPT_START
-from tests.test_runs import free_port
 
 pytestmark = pytest.mark.distributed
 

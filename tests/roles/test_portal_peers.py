@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -24,9 +23,18 @@ from dreamfleet.roles.env import EnvWorker
 from dreamfleet.roles.wiring import connect
 from dreamfleet.rpc.portal.guard import portal
 from dreamfleet.testing import CountingEnv
-from tests.fleet import DEADLINE_S, eventually, make_args, make_factories, read_inserts, read_jsonl, running_fleet
+from tests.fleet import (
+    DEADLINE_S,
+    eventually,
+    free_port,
+    is_open,
+    make_args,
+    make_factories,
+    read_inserts,
+    read_jsonl,
+    running_fleet,
+)
 from tests.roles.test_elsewhere import LOGGER_SCRIPT, REPLAY_SCRIPT
-from tests.test_runs import free_port
 
 pytestmark = pytest.mark.distributed
 
@@ -77,12 +85,6 @@ def peers(tmp_path):
 @pytest.fixture
 def addresses() -> dict[str, str]:
     return {f"{role}_addr": f"localhost:{free_port()}" for role in SERVERS}
-
-
-def is_open(addr: str) -> bool:
-    host, _, port = addr.partition(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
 
 
 def ask_facts(addr: str) -> dict:

@@ -14,7 +14,6 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 
 import cloudpickle
-import portal
 import pytest
 
 import embodied
@@ -25,7 +24,7 @@ from dreamfleet.launch.combined import resolved_addresses
 from dreamfleet.options import read_args
 from dreamfleet.parallel import parallel_stream
 from embodied.run.parallel import parallel_actor, parallel_agent, parallel_env, parallel_learner, parallel_replay
-from tests.fleet import DEADLINE_S, make_args, make_factories, read_inserts
+from tests.fleet import DEADLINE_S, free_port, make_args, make_factories, read_inserts
 
 pytestmark = pytest.mark.distributed
 
@@ -70,7 +69,7 @@ def test_a_script_as_documented(tmp_path, example, transport):
             roles = ("actor", "replay", "logger")
             addrs = {f"{role}_addr": f"ipc:{short}/{role}" for role in roles}
             if transport != "auto":
-                addrs = {key: f"localhost:{portal.free_port()}" for key in addrs}
+                addrs = {key: f"localhost:{free_port()}" for key in addrs}
             args = args.update(addrs)
         command = [sys.executable, SCRIPT, example, json.dumps(dict(args.flat))]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}

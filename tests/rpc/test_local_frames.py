@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import select
 import socket
 import struct
 import threading
@@ -183,9 +184,13 @@ def test_a_server_that_stays_silent_is_tried_again(threaded):
             waiting = threading.Thread(target=client.wait_connected, args=(WAIT_S,))
             waiting.start()
             silent, _ = listener.accept()
-            with silent, accepted(listener):
+            with silent, contextlib.ExitStack() as stack:
+                while not client.connected:  # one that is greeted too late is given up like the first
+                    peer = stack.enter_context(listener.accept()[0])
+                    with contextlib.suppress(OSError):
+                        peer.sendall(GREETING)
+                    wait_until(lambda: client.connected or select.select([listener], [], [], 0)[0])
                 waiting.join(WAIT_S)
-                assert client.connected
 
 
 def test_a_peer_that_stays_silent_keeps_nobody_waiting(tmp_path):
@@ -247,7 +252,9 @@ def test_an_answer_to_another_call_is_not_taken_for_the_one_that_was_asked_for()
         with accepted(listener) as peer:
             for mistake in (0, 9):
                 number, _, _ = receive_call(peer)
-                peer.send([bytes(frame) for frame in wire.encode_answer(number + mistake, f"{mistake} too high")])
+                reply = wire.encode_answer(number + mistake, f"{mistake} too high")
+                with contextlib.suppress(OSError):  # the client may have given up already
+                    peer.send([bytes(frame) for frame in reply])
             is_done.wait(WAIT_S)
 
     is_done = threading.Event()

@@ -190,7 +190,7 @@ def test_beyond_loopback_a_token_is_needed(tmp_path, portal, caplog):
             assert client.call("echo", "x").result(WAIT_S) == "x"
         plain = portal.Client(addr.replace("0.0.0.0", "127.0.0.1"), logging=False, autoconn=False)
         try:
-            assert plain.connect(WAIT_S)
+            plain.connect(1)  # the server hangs up, perhaps before this is noticed to be a connection
             with pytest.raises((portal.Disconnected, TimeoutError)):
                 plain.echo("x").result(0.3)
         finally:

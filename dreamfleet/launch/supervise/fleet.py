@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dreamfleet.launch.supervise.incarnations import Incarnations
+from dreamfleet.launch.supervise.lifeline import HEARTBEAT_S
 from dreamfleet.launch.supervise.process import StartRole, make_launch
 from dreamfleet.launch.supervise.role_record import Cause, Incarnation, RoleRecord, Verdict
 from dreamfleet.launch.supervise.status import make_status, write_status
@@ -228,8 +229,14 @@ class Fleet:
         if (overdue := message.get("overdue")) and role.life and not role.life.kill_reason:
             role.hangs += 1
             self.kill(role, overdue)
-        # Whoever terminates all processes at once has told the supervisor too, which stops them in order.
-        if message.get("is_terminated") and "stopping" not in (role.state, self.state):
+        if message.get("is_terminated") and role.life and "stopping" not in (role.state, self.state):
+            self._stop_terminated(role, role.life)
+
+    def _stop_terminated(self, role: RoleRecord, life: Incarnation) -> None:
+        """Stops a role that got SIGTERM, unless the supervisor gets it too and stops all of them in order."""
+        now = time.monotonic()
+        life.terminated_at = life.terminated_at or now
+        if now - life.terminated_at >= HEARTBEAT_S:
             self._on_log(role.spec.name, "warning", "received SIGTERM: stopping")
             self.stop(role)
 

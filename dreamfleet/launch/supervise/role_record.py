@@ -55,6 +55,7 @@ class Incarnation:
     given_up: str = ""  # why it is killed at the next tick
     kill_reason: str = ""
     is_asked: bool = False  # to stop
+    terminated_at: float | None = None  # by SIGTERM of somebody else, as far as is known
     is_cut: bool = False  # killed after that, as it had not started
 
     def measure_cpu(self, cpu_s: float) -> None:

@@ -28,9 +28,9 @@ class Supervisor:
 
     `on_log(role, level, text)` gets what the roles log and what happens to them; `on_status` the contents of
     `status.json`, every second, to which `describe` may add; `on_death` why a role died, and its log. All are called in
-    the thread of `run`. `describe_loss` says what is lost if the roles are killed while they stop. Without
-    `counts_lives`, the lives of its roles are not counted among those of the run. `start_role` starts each of them, by
-    default on this machine.
+    the thread of `run`. `describe_loss` says what is lost if the roles are killed while they stop. What
+    `is_preparation` of a run counts no lives of its roles, and does not make the run complete. `start_role` starts each
+    of them, by default on this machine.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Supervisor:
         stop_grace_s: float = STOP_GRACE_S,
         others_grace_s: float = OTHERS_GRACE_S,
         exit_grace_s: float = EXIT_GRACE_S,
-        counts_lives: bool = True,
+        is_preparation: bool = False,
         start_role: StartRole = start_here,
         on_log: Callable[[str, str, str], None] | None = None,
         on_status: Callable[[dict], None] | None = None,
@@ -58,7 +58,7 @@ class Supervisor:
         ]
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._stop_grace_s, self._others_grace_s = stop_grace_s, others_grace_s
-        self._counts_lives = counts_lives
+        self._is_preparation = is_preparation
         self._start_role = start_role
         self._on_log = on_log or _log
         self._on_status = on_status
@@ -90,7 +90,7 @@ class Supervisor:
         It is a RunRefused if a role could not start with its settings.
         """
         (self._logdir / "logs").mkdir(parents=True, exist_ok=True)
-        incarnations = Incarnations(self._logdir if self._counts_lives else None)
+        incarnations = Incarnations(None if self._is_preparation else self._logdir)
         told = self._on_log, self._on_status, self._on_death, self._describe
         fleet = Fleet(
             self._roles, self._logdir, self._heartbeat_timeout_s, *told, incarnations, start_role=self._start_role
@@ -109,7 +109,7 @@ class Supervisor:
         finally:
             fleet.end()
             fleet.close()
-            fleet.state = end_state
+            fleet.state = "starting" if self._is_preparation and end_state == COMPLETE else end_state
             fleet.publish()
         if fleet.fatal:
             raise (RunRefused if fleet.fatal.is_refusal else RunFailed)(fleet.explain())

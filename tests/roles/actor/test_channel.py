@@ -182,7 +182,7 @@ def test_rows_that_are_being_acknowledged_are_not_counted_twice(tmp_path, sink, 
 def test_logger_that_is_away_holds_nobody_up_and_is_told_of_the_gap(tmp_path, sink, client):
     logger_addr = rpc.resolve_addr("ipc:{auto}", "auto")
     with rpc.make_client(logger_addr, "actor", peer="logger") as logger:
-        sender = TransitionSender(client, logger, read_args(make_args(tmp_path)))
+        sender = TransitionSender(client, logger, read_args(make_args(tmp_path, steps=0)))
         count = 2 * LOGGER_BACKLOG
         for value in range(count):
             sender.send(make_batch(value))
