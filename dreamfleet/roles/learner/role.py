@@ -63,7 +63,7 @@ def learn(agent: Agent, barrier: threading.Barrier, args: Args, gang: Gang | Non
     lifecycle.request_stop()  # nothing is collected any more while the last checkpoint is written
     if learner.is_left:
         log.info("stopped during the first update: no checkpoint is written, as nothing was learned since the start")
-    else:
+    elif not lifecycle.failure():
         lifecycle.progress()  # has something to save, so that it is not ended as one that has not started
     learner.finish()
     replay.close()
