@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from dreamfleet.errors import ConfigError, RunFailed, RunRefused
+from dreamfleet.launch.supervise.status import read_status
 from dreamfleet.launch.topology import RestartPolicy, RoleSpec
 from tests.launch import targets
 
@@ -204,6 +205,13 @@ def test_terminated_main_role_is_replaced_and_does_not_end_the_run(fleet):
     fleet.journal.on("main", "exit code 0: restarting", fleet.request_stop)
     assert fleet.run(RoleSpec("main", targets.serve, is_main=True, policy=SOON)).state == "stopped"
     assert len(fleet.journal.find("main", "stopped")) >= 1
+
+
+@pytest.mark.parametrize("is_preparation, state", [(True, "starting"), (False, "complete")])
+def test_what_prepares_a_run_does_not_make_it_complete(fleet, is_preparation, state):
+    fleet.open_gate()
+    fleet.run(RoleSpec("main", targets.wait_at, (fleet.gate,), is_main=True), is_preparation=is_preparation)
+    assert read_status(fleet.logdir)["state"] == state
 
 
 def test_run_goes_on_without_optional_roles(fleet):
