@@ -16,7 +16,7 @@ venv: .venv/installed
 	touch $@
 
 test: venv
-	$(BIN)/pytest $(PARALLEL) -m 'not learning and not chaos'
+	$(BIN)/pytest $(PARALLEL) --durations 12 -m 'not learning and not chaos'
 
 test-ray: venv
 	$(BIN)/pytest tests/launch/test_ray.py
