@@ -1,0 +1,100 @@
+"""The stream of one browser: what it brings belongs together, and what was written before its end is in it."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from dreamfleet.dashboard.events import Feed
+from dreamfleet.dashboard.folders import Folder
+from dreamfleet.dashboard.hub import Hub
+from dreamfleet.dashboard.run import Run
+from dreamfleet.dashboard.series import View
+from tests.dashboard.runs import append, write_run, write_status
+
+
+class InterruptedRun(Run):
+    """A run to which a line is added, and read by somebody else if that is possible, while its names are counted."""
+
+    is_interrupted = False
+
+    @property
+    def metric_count(self):
+        count = super().metric_count
+        if self.is_interrupted:
+            append(self.folder.path / "metrics.jsonl", [(5000, {"train/new": 3.0})])
+            other = threading.Thread(target=self._read_if_free)
+            other.start()
+            other.join()
+        return count
+
+    def _read_if_free(self):
+        if self._lock.acquire(blocking=False):
+            self.refresh_tables(60.0)
+            self._lock.release()
+
+
+@pytest.fixture
+def hub(tmp_path):
+    write_run(tmp_path / "run")
+    hub = Hub([tmp_path])
+    hub.ask()
+    return hub
+
+
+def collect(feed: Feed, is_over=lambda: True) -> list[tuple[str, dict]]:
+    """The events of a stream that ends when it is asked whether it is over."""
+
+    async def read() -> list[str]:
+        return [event async for event in feed.stream(is_over)]
+
+    parts = [event.splitlines() for event in asyncio.run(read())[1:]]
+    return [(name.partition(": ")[2], json.loads(data.partition(": ")[2])) for name, _, data, *_ in parts]
+
+
+def test_the_last_state_is_that_of_the_end(tmp_path, hub):
+    write_status(tmp_path / "run", "running", agent={})
+    hub.runs["run"].refresh_summary()
+    assert hub.runs["run"].is_live
+
+    def is_over() -> bool:
+        write_status(tmp_path / "run", "stopped", agent={})
+        return True
+
+    events = collect(Feed(hub, ["run"], View(), lambda: None, {}), is_over)
+    assert [run["phase"] for name, data in events if name == "runs" for run in data["changed"]] == ["stopped"]
+    assert events[-1][0] == "bye"
+
+
+def test_a_name_comes_with_or_before_its_values(tmp_path, hub):
+    run = hub.runs["run"] = InterruptedRun("run", Folder(tmp_path / "run"))
+    run.refresh_summary()
+    feed = Feed(hub, ["run"], View(), lambda: None, {})
+    collect(feed)
+    run.is_interrupted = True
+    names = {name for event, data in collect(feed) if event == "names" for name in data["metrics"]}
+    run.is_interrupted = False
+    seen = []
+    for event, data in collect(feed):
+        names |= set(data["metrics"]) if event == "names" else set()
+        seen += [(name, name in names) for name in data["values"]] if event == "rows" else []
+    assert seen == [("train/new", True)]
+
+
+def test_a_metric_that_is_watched_while_a_line_is_read_is_in_it(tmp_path, hub):
+    run, watched = hub.runs["run"], set()
+
+    def wanted() -> set[str]:
+        before = set(watched)
+        if is_open and not watched:  # a page asks for it, and then a line with it comes
+            watched.add("train/m1")
+            append(tmp_path / "run" / "metrics.jsonl", [(5000, {"train/m1": 2.0})])
+            run.refresh_tables(60.0)
+        return before
+
+    is_open, feed = False, Feed(hub, ["run"], View(), wanted, {})
+    collect(feed)
+    is_open = True
+    (values,) = [data["values"] for event, data in collect(feed) if event == "rows"]
+    assert values == {"train/m1": [[100], [5000.0], [2.0]]}
