@@ -73,10 +73,10 @@ def test_a_name_comes_with_or_before_its_values(tmp_path, hub):
     feed = Feed(hub, ["run"], View(), lambda: None, {})
     collect(feed)
     run.is_interrupted = True
-    names = {name for event, data in collect(feed) if event == "names" for name in data["metrics"]}
+    events = collect(feed)
     run.is_interrupted = False
-    seen = []
-    for event, data in collect(feed):
+    names, seen = set(), []
+    for event, data in [*events, *collect(feed)]:
         names |= set(data["metrics"]) if event == "names" else set()
         seen += [(name, name in names) for name in data["values"]] if event == "rows" else []
     assert seen == [("train/new", True)]

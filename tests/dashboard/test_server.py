@@ -112,6 +112,14 @@ def test_a_run_that_starts_later_appears_and_one_that_is_removed_goes(tmp_path, 
         events.wait("runs", lambda runs: "later/seed_0" in runs["gone"])
 
 
+def test_a_page_that_has_not_heard_that_its_run_is_gone_is_answered(dashboard):
+    for path in ("metrics", "series", "configs"):
+        assert ask(dashboard, path, run="gone", metric="episode/score") == {}
+    assert ask(dashboard, "band", run="gone", metric="episode/score")["runs"] == 0
+    assert ask(dashboard, "faults", run="gone") == []
+    assert ask(dashboard, "log", run="gone", role="agent") == {"roles": [], "lines": []}
+
+
 def test_the_fleet(tmp_path, run, dashboard):
     wait = {"what": "learner: ratio allows no insert", "seconds": 9.0, "share": 0.81}
     dead = {"state": "starting", "restarts": 2, "exit": "killed by SIGKILL"}
