@@ -156,6 +156,38 @@ def test_a_range_follows_the_newest_points(tmp_path, dashboard, page):
     expect(page).to_have_url(re.compile(r"end=1600\b"))
 
 
+def test_a_range_follows_while_its_history_is_under_way(tmp_path, dashboard, page, held_answers):
+    logdir = write_run(tmp_path / "run", scores=40)  # the last at step 390
+    page.goto(f"{dashboard}/?run=run&start=100&end=190")
+    expect(chart_of(page, "episode/score")).to_have_attribute("data-points", "40")
+    held_answers.hold("/api/series")
+    for _ in range(2):  # off and on
+        page.get_by_role("button", name="follow").click()
+    expect(page).to_have_url(re.compile(r"start=300&end=390\b"))
+    add_scores(logdir, [500])
+    expect(page).to_have_url(re.compile(r"start=410&end=500\b"))
+    held_answers.release()
+    expect(chart_of(page, "episode/score")).to_have_attribute("data-points", "41")
+
+
+def test_points_that_come_while_an_older_history_is_under_way_are_not_lost(tmp_path, dashboard, page, held_answers):
+    logdir = write_run(tmp_path / "run", scores=40)
+    page.goto(f"{dashboard}/?run=run&start=0&end=200")
+    chart = chart_of(page, "episode/score")
+    expect(chart).to_have_attribute("data-points", "40")
+    page.evaluate("""async () => {
+        const { on } = await import("/static/feed.js");
+        window.rows = new Promise((resolve) => on("rows", ({ rows }) => resolve(rows)));
+    }""")
+    held_answers.hold("/api/series")
+    page.locator("#reset").click()
+    held_answers.wait(1)
+    add_scores(logdir, [500])
+    assert page.evaluate("window.rows") == 41
+    held_answers.release()
+    expect(chart).to_have_attribute("data-points", "41")
+
+
 def test_a_single_point_is_seen(tmp_path, dashboard, page):
     logdir = write_run(tmp_path / "run", rows=1, metrics=1, scores=0)
     page.goto(f"{dashboard}/?tab=metrics&run=run")
