@@ -118,7 +118,7 @@ class HeldAnswers:
         self._page.wait_for_function("(count) => window.held.length >= count", arg=count)
 
     def release(self, index: int | None = None) -> None:
-        """Lets one of them go, or all that are there and come; returns when the page has done what it does with them."""
+        """Lets one of them go, or all and those that come; returns when the page has done what it does with them."""
         self._page.evaluate(
             """(index) => {
                 if (index === null) window.heldPath = "";

@@ -19,7 +19,8 @@ from dreamfleet.metrics.reports import ReportWriter
 from dreamfleet.results.curves import load_run_curve
 from tests.dashboard.client import Events, ask, get, send_raw
 from tests.dashboard.conftest import serving, started
-from tests.dashboard.runs import append, write_run, write_status
+from tests.dashboard.runs import append, keep_alive, write_run, write_status
+from tests.fleet import DEADLINE_S
 
 pytestmark = pytest.mark.distributed
 
@@ -183,6 +184,7 @@ def test_how_long_a_run_compiles_and_runs_is_told_by_its_supervisor(run, dashboa
     write_status(run, "running", agent={"waits": [wait], "figures": {"new_updates": 0}})
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps({**status, "elapsed_s": 175.0}))
+    keep_alive(run)
     (summary,) = ask(dashboard, "runs")
     assert summary["bottleneck"] == "compiling: for 69 s so far" and summary["progress"]["elapsed_s"] == 175.0
 
@@ -247,7 +249,7 @@ def test_wrong_usage_is_told_in_one_line(tmp_path, run):
         ((tmp_path, "--nonsense"), "is unknown"),
     ):
         command = [sys.executable, "-m", "dreamfleet", "dashboard", *map(str, words)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         assert result.returncode == 2 and reason in result.stderr and len(result.stderr.splitlines()) == 1
 
 
@@ -257,7 +259,7 @@ def test_half_open_connections_are_closed(tmp_path, run, dashboard):
     for connection in connections[:10]:
         connection.sendall(b"GET /api/runs HTTP/1.1\r\nHost: loc")
     for connection in connections:
-        connection.settimeout(60)
+        connection.settimeout(DEADLINE_S)
         assert connection.recv(1000) == b""
         connection.close()
     assert ask(dashboard, "runs")
