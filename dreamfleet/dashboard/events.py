@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
-from dreamfleet.dashboard.fleet import describe_fleet
+from dreamfleet.dashboard.fleet import describe_fleet, describe_parts
 from dreamfleet.dashboard.hub import Hub
 from dreamfleet.dashboard.run import Run
 from dreamfleet.dashboard.series import View
@@ -35,7 +35,7 @@ class Feed:
         self._cursors: dict[str, list[int]] = cursor
         self._metrics: dict[str, int] = {}  # how many names of metrics were sent
         self._versions: dict[str, int] = {}  # of summaries that were sent
-        self._details: dict[str, int] = {}
+        self._details: dict[str, tuple[int, dict]] = {}  # of fleets: version, and rates, which are in other files
 
     async def stream(self, is_over: Callable[[], bool]) -> AsyncIterator[str]:
         """Events until the server stops or the browser goes away."""
@@ -85,8 +85,8 @@ class Feed:
         is_first = run.name == self._names[0]
         with run.resting():  # or there would be values of names that were not sent
             events = self._collect_values(run, is_first)
-        if is_first and self._details.get(run.name) != run.detail_version:
-            self._details[run.name] = run.detail_version
+        if is_first and self._details.get(run.name) != (details := (run.detail_version, describe_parts(run))):
+            self._details[run.name] = details
             events.append(("fleet", {"run": run.name, **describe_fleet(run), "reports": run.reports()}))
         return events
 

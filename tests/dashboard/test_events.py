@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from dreamfleet.dashboard import run as run_module
 from dreamfleet.dashboard.events import Feed
 from dreamfleet.dashboard.folders import Folder
 from dreamfleet.dashboard.hub import Hub
@@ -65,6 +66,21 @@ def test_the_last_state_is_that_of_the_end(tmp_path, hub):
     events = collect(Feed(hub, ["run"], View(), lambda: None, {}), is_over)
     assert [run["phase"] for name, data in events if name == "runs" for run in data["changed"]] == ["stopped"]
     assert events[-1][0] == "bye"
+
+
+def test_rates_of_the_fleet_come_when_a_large_file_is_read(tmp_path, hub, monkeypatch):
+    """Also of a run that is over, of which nothing else changes."""
+    monkeypatch.setattr(run_module, "READ_FIRST_S", 0.0)
+    append(tmp_path / "run" / "metrics.jsonl", [(i, {"train/m0": 1.0}) for i in range(5000)])
+    append(tmp_path / "run" / "metrics.jsonl", [(5000, {"actor/steps_per_s": 77.0})])
+    feed = Feed(hub, ["run"], View(), lambda: None, {})
+
+    def find_rates() -> list[float | None]:
+        return [data["parts"]["actor"]["rate"] for name, data in collect(feed) if name == "fleet"]
+
+    assert find_rates() == [None]
+    hub.runs["run"].refresh_tables(60.0)
+    assert find_rates() == [77.0]
 
 
 def test_a_name_comes_with_or_before_its_values(tmp_path, hub):
