@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,7 +51,8 @@ def collect(feed: Feed, is_over=lambda: True) -> list[tuple[str, dict]]:
     async def read() -> list[str]:
         return [event async for event in feed.stream(is_over)]
 
-    parts = [event.splitlines() for event in asyncio.run(read())[1:]]
+    with ThreadPoolExecutor(1) as thread:  # that of the tests may be the one in which a browser has its loop
+        parts = [event.splitlines() for event in thread.submit(asyncio.run, read()).result()[1:]]
     return [(name.partition(": ")[2], json.loads(data.partition(": ")[2])) for name, _, data, *_ in parts]
 
 
