@@ -116,15 +116,18 @@ class Pages:
         await asyncio.to_thread(self._hub.ask)
         return Json([run.summary() for run in list(self._hub.runs.values())])
 
+    # What a page shows of its runs is answered for those that are there: a link may name others, and a run may go
+    # before the page has heard of it.
+
     async def metrics(self, request: Request) -> Response:
-        """The names of the metrics of those of the runs that are there: a link may name others."""
+        """The names of the metrics of runs."""
         runs = await self._list_runs(request)
         return await _json(lambda: {run.name: run.want().metrics() for run in runs})
 
     async def series(self, request: Request) -> Response:
         """Metrics of runs, reduced to the pixels of a chart, each with the cursor that it goes up to."""
         runs, metrics, view = (
-            await self._find_runs(request),
+            await self._list_runs(request),
             request.query_params.getlist("metric"),
             _read_view(request),
         )
@@ -145,7 +148,7 @@ class Pages:
 
     async def band(self, request: Request) -> Response:
         """Mean and standard deviation of a metric over runs, computed as `dreamfleet plot` does."""
-        runs, metric, view = await self._find_runs(request), _text(request, "metric"), _read_view(request)
+        runs, metric, view = await self._list_runs(request), _text(request, "metric"), _read_view(request)
 
         def load() -> dict[str, Any]:
             curves = [make_run_curve(run.want([metric]).points(metric), view.axis) for run in runs]
@@ -159,7 +162,7 @@ class Pages:
 
     async def configs(self, request: Request) -> Response:
         """The options of runs."""
-        runs = await self._find_runs(request)
+        runs = await self._list_runs(request)
 
         def load(run: Run) -> dict[str, Any]:
             run.load_config()
@@ -175,20 +178,20 @@ class Pages:
 
     async def faults(self, request: Request) -> Response:
         """Restarts and tracebacks of a run."""
-        run = await self._find_run(request)
-        return await _json(lambda: find_faults(run))
+        runs = (await self._list_runs(request))[:1]
+        return await _json(lambda: [fault for run in runs for fault in find_faults(run)])
 
     async def log(self, request: Request) -> Response:
         """The end of a role's log, or the lines of it in which a text is found."""
-        run, role, search = (
-            await self._find_run(request),
+        runs, role, search = (
+            await self._list_runs(request),
             _text(request, "role"),
             request.query_params.get("search", ""),
         )
 
         def load() -> dict[str, Any]:
-            names = run.logs()
-            return {"roles": names, "lines": search_lines(read_tail(run, role), search) if role in names else []}
+            names = runs[0].logs() if runs else []
+            return {"roles": names, "lines": search_lines(read_tail(runs[0], role), search) if role in names else []}
 
         return await _json(load)
 

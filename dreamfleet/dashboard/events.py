@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
-from dreamfleet.dashboard.fleet import describe_fleet
+from dreamfleet.dashboard.fleet import describe_fleet, describe_parts
 from dreamfleet.dashboard.hub import Hub
 from dreamfleet.dashboard.run import Run
 from dreamfleet.dashboard.series import View
@@ -35,7 +35,7 @@ class Feed:
         self._cursors: dict[str, list[int]] = cursor
         self._metrics: dict[str, int] = {}  # how many names of metrics were sent
         self._versions: dict[str, int] = {}  # of summaries that were sent
-        self._details: dict[str, int] = {}
+        self._details: dict[str, tuple[int, dict]] = {}  # of fleets: version, and rates, which are in other files
 
     async def stream(self, is_over: Callable[[], bool]) -> AsyncIterator[str]:
         """Events until the server stops or the browser goes away."""
@@ -43,7 +43,8 @@ class Feed:
         with self._hub.listening():
             yield "retry: 2000\n\n"
             while True:
-                is_last = is_over()
+                if is_last := is_over():
+                    await asyncio.to_thread(self._hub.refresh)  # what was written before the end was asked for
                 events = await asyncio.to_thread(self._collect)
                 for name, data in events:
                     yield _format(name, data, self._cursors)
@@ -81,13 +82,23 @@ class Feed:
             self._cursors[name] = [-1 for _ in self._cursors[name]]
 
     def _collect_run(self, run: Run) -> list[tuple[str, Any]]:
-        is_first, wanted = run.name == self._names[0], self._wanted()
+        is_first = run.name == self._names[0]
+        with run.resting():  # or there would be values of names that were not sent
+            events = self._collect_values(run, is_first)
+        if is_first and self._details.get(run.name) != (details := (run.detail_version, describe_parts(run))):
+            self._details[run.name] = details
+            events.append(("fleet", {"run": run.name, **describe_fleet(run), "reports": run.reports()}))
+        return events
+
+    def _collect_values(self, run: Run, is_first: bool) -> list[tuple[str, Any]]:
+        wanted = self._wanted()
         run.want(None if is_first or wanted is None else [*wanted, *self._view.needs])
+        now = run.cursor()
+        wanted = self._wanted()  # again: a page may have said so after that and before the last line was read
         events: list[tuple[str, Any]] = []
         if self._metrics.get(run.name) != (count := run.metric_count):
             self._metrics[run.name] = count
             events.append(("names", {"run": run.name, "metrics": run.metrics()}))
-        now = run.cursor()
         before = self._cursors.setdefault(run.name, now)
         if now != before:
             news = run.new_values(before, self._view, wanted)
@@ -96,9 +107,6 @@ class Feed:
                 events.append(("reload", {"run": run.name}))
             else:
                 events += [("rows", {"run": run.name, "file": file, **data}) for file, data in news.items()]
-        if is_first and self._details.get(run.name) != run.detail_version:
-            self._details[run.name] = run.detail_version
-            events.append(("fleet", {"run": run.name, **describe_fleet(run), "reports": run.reports()}))
         return events
 
 

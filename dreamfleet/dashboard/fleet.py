@@ -38,10 +38,15 @@ def describe_fleet(run: "Run") -> dict[str, Any]:
         "state": run.summary()["state"],
         "bottleneck": run.summary()["bottleneck"] or find_bottleneck(run.status, run.progress),
         "roles": [_describe_role(run, name, role) for name, role in roles.items()],
-        "parts": {part: _describe_part(run, part) for part in _RATES},
+        "parts": describe_parts(run),
         "edges": find_edges(roles) if run.is_live else [],
         "limiter": describe_limiter(run),
     }
+
+
+def describe_parts(run: "Run") -> dict[str, dict[str, Any]]:
+    """How quick each part of the picture is, by the latest lines that were read."""
+    return {part: {"rate": run.last(metric), "unit": unit} for part, (metric, unit) in _RATES.items()}
 
 
 def find_edges(roles: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -144,8 +149,3 @@ def _describe_role(run: "Run", name: str, role: Mapping[str, Any]) -> dict[str, 
             for wait in role["waits"]
         ],
     }
-
-
-def _describe_part(run: "Run", part: str) -> dict[str, Any]:
-    metric, unit = _RATES[part]
-    return {"rate": run.last(metric), "unit": unit}

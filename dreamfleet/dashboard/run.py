@@ -1,9 +1,10 @@
 """One run as the dashboard holds it: its files, read again when they have changed. Shared by all browsers."""
 
+import contextlib
 import re
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,12 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """The run in one row of a table."""
         return self._summary
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Nobody else reads its files meanwhile: what is asked for is all of one moment."""
+        with self._lock:
+            yield
 
     def cursor(self) -> list[int]:
         """Where its series end: generation and lines of each file."""

@@ -87,7 +87,7 @@ class Table:
                 self.generation += 1
                 self._clear()
             self._add(lines)
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline and not self._lines.is_at_end:
                 break
         else:
             self.is_complete = True
@@ -225,9 +225,11 @@ class _NewLines:
         self._seen = (-1, -1)  # size and time of change when all had been read
         self._position = 0
         self._mark = b""  # the bytes before the position
+        self.is_at_end = False  # no more chunk comes from this reading
 
     def read(self) -> Iterator[tuple[list[bytes], bool]]:
         """Chunks of lines; the flag says that the file is another one than before, or was cut."""
+        self.is_at_end = False
         try:
             info = self._path.stat()
             if self._seen == (info.st_size, info.st_mtime_ns) and self._file == (info.st_dev, info.st_ino):
@@ -240,10 +242,12 @@ class _NewLines:
             is_restart = self._restart_if_other(fd, info)
             if is_restart:
                 yield [], True
-            while chunk := os.pread(fd, self._next_bytes(), self._position):
+            # What is appended meanwhile is of the next time: a quick writer does not keep its reader here.
+            while not self.is_at_end and (chunk := os.pread(fd, self._next_bytes(), self._position)):
                 whole = chunk[: chunk.rfind(b"\n") + 1] or self._read_long_line(fd, chunk)
                 if not whole:
                     break
+                self.is_at_end = self._position + max(len(chunk), len(whole)) >= info.st_size
                 self._position += len(whole)
                 self._mark = whole[-MARK:]
                 yield whole.splitlines(), False

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from tests.fleet import DEADLINE_S
+
 
 def get(address: str, path: str, headers: dict | None = None, method: str = "GET", **query) -> tuple[int, bytes, dict]:
     """Status, body and headers of an answer."""
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=DEADLINE_S)
     try:
         target = f"{path}?{urlencode(query, doseq=True)}" if query else path
         connection.request(method, target, headers={"Host": parts.netloc, **(headers or {})})
@@ -33,7 +35,7 @@ class Events:
 
     def __init__(self, address: str, headers: dict | None = None, **query):
         parts = urlsplit(address)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=DEADLINE_S)
         self._connection.request("GET", f"/api/events?{urlencode(query, doseq=True)}", headers=headers or {})
         self._answer = self._connection.getresponse()
         assert self._answer.status == 200
@@ -69,7 +71,7 @@ class Events:
 def send_raw(address: str, data: bytes, wait: bool = True) -> bytes:
     """Sends bytes as they are; returns what comes back until the server closes, or what came at first."""
     parts = urlsplit(address)
-    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=DEADLINE_S) as connection:
         connection.sendall(data)
         if not wait:
             return b""

@@ -26,6 +26,17 @@ FLAGS = (
     "--disable-sync",
 )
 WAIT_MS = 1000 * DEADLINE_S
+HOLDING = """
+const fetchNow = window.fetch;
+window.held = []; // what lets each answer go
+window.fetch = async (address, ...how) => {
+    const answer = await fetchNow(address, ...how);
+    if (!window.heldPath || !address.startsWith(window.heldPath)) return answer;
+    const text = await answer.text();
+    await new Promise((resolve) => window.held.push(resolve));
+    return { ok: answer.ok, text: async () => text, json: async () => JSON.parse(text) };
+};
+"""
 
 
 @contextlib.contextmanager
@@ -90,3 +101,35 @@ def page(browser):
     yield page
     assert errors == []
     context.close()
+
+
+class HeldAnswers:
+    """Answers that the server has given, and that the page gets when a test says so: in the order that it chooses."""
+
+    def __init__(self, page):
+        self._page = page
+        page.add_init_script(HOLDING)
+
+    def hold(self, path: str) -> None:
+        self._page.evaluate("(path) => { window.heldPath = path; }", path)
+
+    def wait(self, count: int) -> None:
+        """Until so many are held."""
+        self._page.wait_for_function("(count) => window.held.length >= count", arg=count)
+
+    def release(self, index: int | None = None) -> None:
+        """Lets one of them go, or all and those that come; returns when the page has done what it does with them."""
+        self._page.evaluate(
+            """(index) => {
+                if (index === null) window.heldPath = "";
+                window.held.filter((_, i) => index === null || i === index).forEach((release) => release());
+                return new Promise((resolve) => setTimeout(resolve));
+            }""",
+            index,
+        )
+
+
+@pytest.fixture
+def held_answers(page) -> HeldAnswers:
+    """To be asked for before the page is opened."""
+    return HeldAnswers(page)

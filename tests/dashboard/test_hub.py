@@ -1,5 +1,6 @@
 """All runs below a folder: who asks, and what is read first."""
 
+import math
 import threading
 
 from dreamfleet.dashboard import hub as hub_module
@@ -43,6 +44,7 @@ def test_questions_that_come_together_all_find_the_runs(tmp_path):
 
 def test_a_page_that_opens_is_served_before_large_files(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "READ_FIRST_S", 0.0)
+    monkeypatch.setattr(hub_module, "OPENING_S", math.inf)
     write_run(tmp_path / "run", rows=50_000)
     hub = Hub([tmp_path])
     hub.ask()

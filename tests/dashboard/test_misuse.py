@@ -156,6 +156,38 @@ def test_a_range_follows_the_newest_points(tmp_path, dashboard, page):
     expect(page).to_have_url(re.compile(r"end=1600\b"))
 
 
+def test_a_range_follows_while_its_history_is_under_way(tmp_path, dashboard, page, held_answers):
+    logdir = write_run(tmp_path / "run", scores=40)  # the last at step 390
+    page.goto(f"{dashboard}/?run=run&start=100&end=190")
+    expect(chart_of(page, "episode/score")).to_have_attribute("data-points", "40")
+    held_answers.hold("/api/series")
+    for _ in range(2):  # off and on
+        page.get_by_role("button", name="follow").click()
+    expect(page).to_have_url(re.compile(r"start=300&end=390\b"))
+    add_scores(logdir, [500])
+    expect(page).to_have_url(re.compile(r"start=410&end=500\b"))
+    held_answers.release()
+    expect(chart_of(page, "episode/score")).to_have_attribute("data-points", "41")
+
+
+def test_points_that_come_while_an_older_history_is_under_way_are_not_lost(tmp_path, dashboard, page, held_answers):
+    logdir = write_run(tmp_path / "run", scores=40)
+    page.goto(f"{dashboard}/?run=run&start=0&end=200")
+    chart = chart_of(page, "episode/score")
+    expect(chart).to_have_attribute("data-points", "40")
+    page.evaluate("""async () => {
+        const { on } = await import("/static/feed.js");
+        window.rows = new Promise((resolve) => on("rows", ({ rows }) => resolve(rows)));
+    }""")
+    held_answers.hold("/api/series")
+    page.locator("#reset").click()
+    held_answers.wait(1)
+    add_scores(logdir, [500])
+    assert page.evaluate("window.rows") == 41
+    held_answers.release()
+    expect(chart).to_have_attribute("data-points", "41")
+
+
 def test_a_single_point_is_seen(tmp_path, dashboard, page):
     logdir = write_run(tmp_path / "run", rows=1, metrics=1, scores=0)
     page.goto(f"{dashboard}/?tab=metrics&run=run")
@@ -212,7 +244,7 @@ def test_a_run_that_begins_again_in_the_same_folder_has_no_progress(tmp_path, da
     logdir = write_run(tmp_path / "run")
     with Events(dashboard, run="run") as events:
         events.wait("runs", lambda runs: runs["changed"][0]["phase"] == "finished")
-        for file in ("progress.json", "status.json"):
+        for file in ("status.json", "progress.json"):  # which are read in the other order
             (logdir / file).unlink()
         (run,) = events.wait("runs", lambda runs: runs["changed"][0]["progress"]["step"] == 0)["changed"]
     assert run["phase"] != "finished"
@@ -233,7 +265,7 @@ def test_a_page_that_is_not_seen_has_no_connection(tmp_path, dashboard, page):
 
 def test_what_moves_a_chart_by_less_than_a_pixel_is_told_before_it_is_drawn(tmp_path, dashboard, page):
     logdir = write_run(tmp_path / "run", scores=0)
-    add_scores(logdir, range(0, 1_000_000, 1000))
+    add_scores(logdir, range(0, 1_000_000, 2000))  # all of them are read at once
     page.goto(f"{dashboard}/?run=run&smooth=1")
     chart = chart_of(page, "episode/score")
     expect(chart).to_have_attribute("data-drawn", "true")
@@ -243,12 +275,12 @@ def test_what_moves_a_chart_by_less_than_a_pixel_is_told_before_it_is_drawn(tmp_
         window.drawnUpTo = () => chart.drawn.ends[0];
     }""")
     before = page.evaluate("drawnUpTo()")
-    append(logdir / "scores.jsonl", [(999_010, {"episode/score": 1.0, "episode/length": 7})])
-    expect(chart).to_have_attribute("data-points", "1001")
-    assert page.evaluate("drawnUpTo()") == before == 999_000
-    append(logdir / "scores.jsonl", [(999_020, {"episode/score": 50.0, "episode/length": 7})])  # far above all others
-    expect(chart).to_have_attribute("data-points", "1002")
-    assert page.evaluate("drawnUpTo()") == 999_020
+    append(logdir / "scores.jsonl", [(998_010, {"episode/score": 1.0, "episode/length": 7})])
+    expect(chart).to_have_attribute("data-points", "501")
+    assert page.evaluate("drawnUpTo()") == before == 998_000
+    append(logdir / "scores.jsonl", [(998_020, {"episode/score": 50.0, "episode/length": 7})])  # far above all others
+    expect(chart).to_have_attribute("data-points", "502")
+    assert page.evaluate("drawnUpTo()") == 998_020
 
 
 def test_nothing_on_the_page_of_the_fleet_moves_by_itself(tmp_path, dashboard, page):

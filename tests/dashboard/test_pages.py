@@ -127,6 +127,29 @@ def test_several_runs(runs, dashboard, page):
     assert query_of(page)["run"] == ["plain/seed_0", "plain/seed_1"]
 
 
+STEERED_STREAM = """
+window.EventSource = class extends EventTarget {
+    static CLOSED = 2;
+    constructor() { super(); window.stream = this; }
+    close() {}
+    send(name, data) { this.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) })); }
+};
+"""
+
+
+def test_seeds_whose_options_are_known_late_are_grouped_then(runs, dashboard, page):
+    """Of runs that are over, nothing comes after that."""
+    page.add_init_script(STEERED_STREAM)
+    page.goto(f"{dashboard}/?tab=runs&group=1&run=plain/seed_0&run=plain/seed_1&run=tuned")
+    expect(page.locator("[data-groups='3']")).to_be_visible()
+    page.evaluate("""async () => {
+        const { runs } = await import("/static/feed.js");
+        const changed = [...runs.values()].map((run) => ({ ...run, group: run.name.split("/")[0] }));
+        stream.send("runs", { changed, gone: [] });
+    }""")
+    expect(page.locator("[data-groups='2']")).to_be_visible()
+
+
 def test_axis_smoothing_and_theme(runs, dashboard, page):
     page.goto(f"{dashboard}/?run=tuned")
     expect(chart_of(page, "episode/score")).to_have_attribute("data-points", "40")
@@ -208,6 +231,37 @@ def test_the_fleet_by_its_link(runs, dashboard, page):
             text.x + text.width <= box.x + box.width && text.y + text.height <= box.y + box.height);
     })"""
     assert page.evaluate(inside)
+
+
+def test_a_restart_is_told_when_the_log_says_so(runs, dashboard, page):
+    """It is counted before the process that writes the line is there."""
+    write_status(runs / "tuned", "running", env0={})
+    (runs / "tuned" / "logs").mkdir()
+    page.goto(f"{dashboard}/?tab=fleet&run=tuned")
+    expect(page.get_by_text("None.")).to_be_visible()
+    with page.expect_response("**/api/faults*"):
+        write_status(runs / "tuned", "running", env0={"state": "starting", "restarts": 1})
+    birth = "--- 2026-01-02 03:04:05 env0 incarnation 1 pid 7 ---\n"
+    (runs / "tuned" / "logs" / "env0.log").write_text(birth)
+    write_status(runs / "tuned", "running", env0={"restarts": 1})
+    expect(page.locator(".fault")).to_contain_text("env0 restarted")
+
+
+def test_faults_that_are_answered_late_do_not_replace_later_ones(runs, dashboard, page, held_answers):
+    write_status(runs / "tuned", "running", env0={})
+    page.goto(f"{dashboard}/?tab=fleet&run=tuned")
+    expect(page.get_by_text("None.")).to_be_visible()
+    held_answers.hold("/api/faults")
+    write_status(runs / "tuned", "running", env0={"state": "starting", "restarts": 1})
+    held_answers.wait(1)
+    (runs / "tuned" / "logs").mkdir()
+    (runs / "tuned" / "logs" / "env0.log").write_text("--- 2026-01-02 03:04:05 env0 incarnation 1 pid 7 ---\n")
+    write_status(runs / "tuned", "running", env0={"restarts": 1})
+    held_answers.wait(2)
+    held_answers.release(1)
+    expect(page.locator(".fault")).to_contain_text("env0 restarted")
+    held_answers.release(0)
+    expect(page.locator(".fault")).to_have_count(1)
 
 
 def test_text_of_a_run_is_never_read_as_markup(tmp_path, dashboard, page):

@@ -19,7 +19,8 @@ from dreamfleet.metrics.reports import ReportWriter
 from dreamfleet.results.curves import load_run_curve
 from tests.dashboard.client import Events, ask, get, send_raw
 from tests.dashboard.conftest import serving, started
-from tests.dashboard.runs import append, write_run, write_status
+from tests.dashboard.runs import append, keep_alive, write_run, write_status
+from tests.fleet import DEADLINE_S
 
 pytestmark = pytest.mark.distributed
 
@@ -112,6 +113,14 @@ def test_a_run_that_starts_later_appears_and_one_that_is_removed_goes(tmp_path, 
         events.wait("runs", lambda runs: "later/seed_0" in runs["gone"])
 
 
+def test_a_page_that_has_not_heard_that_its_run_is_gone_is_answered(dashboard):
+    for path in ("metrics", "series", "configs"):
+        assert ask(dashboard, path, run="gone", metric="episode/score") == {}
+    assert ask(dashboard, "band", run="gone", metric="episode/score")["runs"] == 0
+    assert ask(dashboard, "faults", run="gone") == []
+    assert ask(dashboard, "log", run="gone", role="agent") == {"roles": [], "lines": []}
+
+
 def test_the_fleet(tmp_path, run, dashboard):
     wait = {"what": "learner: ratio allows no insert", "seconds": 9.0, "share": 0.81}
     dead = {"state": "starting", "restarts": 2, "exit": "killed by SIGKILL"}
@@ -175,6 +184,7 @@ def test_how_long_a_run_compiles_and_runs_is_told_by_its_supervisor(run, dashboa
     write_status(run, "running", agent={"waits": [wait], "figures": {"new_updates": 0}})
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps({**status, "elapsed_s": 175.0}))
+    keep_alive(run)
     (summary,) = ask(dashboard, "runs")
     assert summary["bottleneck"] == "compiling: for 69 s so far" and summary["progress"]["elapsed_s"] == 175.0
 
@@ -239,7 +249,7 @@ def test_wrong_usage_is_told_in_one_line(tmp_path, run):
         ((tmp_path, "--nonsense"), "is unknown"),
     ):
         command = [sys.executable, "-m", "dreamfleet", "dashboard", *map(str, words)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         assert result.returncode == 2 and reason in result.stderr and len(result.stderr.splitlines()) == 1
 
 
@@ -249,7 +259,7 @@ def test_half_open_connections_are_closed(tmp_path, run, dashboard):
     for connection in connections[:10]:
         connection.sendall(b"GET /api/runs HTTP/1.1\r\nHost: loc")
     for connection in connections:
-        connection.settimeout(60)
+        connection.settimeout(DEADLINE_S)
         assert connection.recv(1000) == b""
         connection.close()
     assert ask(dashboard, "runs")

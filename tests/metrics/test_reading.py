@@ -84,6 +84,36 @@ def test_a_large_file_in_pieces(tmp_path):
     np.testing.assert_array_equal(table.points("a").value, np.arange(20))
 
 
+@pytest.mark.parametrize("end", ["", '{"step": 9, "ti'])
+def test_a_file_that_was_read_to_its_end_is_complete_however_long_that_took(tmp_path, end):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "time": 0, "a": 1}\n' + end)
+    table = Table(path)
+    table.refresh(budget_s=0.0)
+    assert table.is_complete and table.rows == 1
+    append(path, '\n{"step": 10, "time": 0, "a": 2}\n')
+    table.refresh(budget_s=0.0)
+    assert table.is_complete
+    np.testing.assert_array_equal(table.points("a").step, [1, 10])
+
+
+def test_a_writer_that_is_quicker_than_its_reader_does_not_keep_it(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    line = '{"step": 1, "time": 0, "a": 1}\n'
+    path.write_text(line)
+    table = Table(path)
+    add = table._add
+
+    def add_while_another_line_is_written(lines):
+        assert table.rows < 3
+        append(path, line)
+        add(lines)
+
+    monkeypatch.setattr(table, "_add", add_while_another_line_is_written)
+    for rows in (1, 2, 3):
+        assert table.refresh() and table.is_complete and table.rows == rows
+
+
 def test_what_is_no_number_is_left_out(tmp_path):
     path = tmp_path / "metrics.jsonl"
     huge = "1" + "0" * 400

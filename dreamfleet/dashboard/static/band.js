@@ -18,11 +18,18 @@ export class BandChart {
       h("figcaption", {}, h("span", { class: "title" }, `${metric}: mean ± standard deviation over seeds`), this.legend),
       h("div", { class: "plot" }, this.canvas));
     this.loadedAt = -Infinity;
+    this.timer = 0;
     this.update();
   }
 
   update() {
-    if (performance.now() - this.loadedAt < EVERY_MS) return;
+    if (this.timer) return;
+    const wait = EVERY_MS - (performance.now() - this.loadedAt);
+    if (wait > 0) {
+      // These may be the last news: of runs that are over no more come.
+      this.timer = setTimeout(() => { this.timer = 0; this.update(); }, wait);
+      return;
+    }
     this.loadedAt = performance.now();
     this.load().catch(() => {}); // tried again with the next news
   }
@@ -61,6 +68,7 @@ export class BandChart {
 
   remove() {
     this.isRemoved = true;
+    clearTimeout(this.timer);
     this.document?.clear();
   }
 }

@@ -22,15 +22,16 @@ const WARM = 0.15;
 
 export function open(page) {
   const logs = makeLogs();
-  const parts = { head: h("div", {}), picture: h("div", { class: "picture-scroll" }), limiter: h("div", {}), roles: h("div", { class: "scroll" }), faults: h("div", {}) };
+  const faults = makeFaults();
+  const parts = { head: h("div", {}), picture: h("div", { class: "picture-scroll" }), limiter: h("div", {}), roles: h("div", { class: "scroll" }) };
   page.append(
     parts.head,
     h("div", { class: "fleet" }, h("div", { class: "card" }, parts.picture), h("div", { class: "card" }, parts.limiter)),
     h("h2", {}, "Roles"), parts.roles,
-    h("h2", {}, "Recent faults"), parts.faults,
+    h("h2", {}, "Recent faults"), faults.element,
     h("h2", {}, "Logs"), logs.element,
   );
-  let restarts = -1;
+  let seen = "";
   const update = () => {
     const [run, fleet] = [runs.get(state.run[0]), fleets.get(state.run[0])];
     if (!run || !fleet) return;
@@ -39,9 +40,10 @@ export function open(page) {
     replace(parts.limiter, drawLimiter(fleet.limiter));
     replace(parts.roles, drawRoles(fleet));
     logs.update(fleet);
-    const count = fleet.roles.reduce((sum, role) => sum + role.restarts, 0) + (run.state === "failed" ? 1 : 0);
-    if (count !== restarts) drawFaults(parts.faults).catch(() => (restarts = -1)); // again with the next news
-    restarts = count;
+    // A restart is counted before the log says so, which it does by the time the role runs.
+    const now = [run.state, ...fleet.roles.map((role) => `${role.name} ${role.state} ${role.restarts}`)].join();
+    if (now !== seen) faults.load().catch(() => (seen = "")); // again with the next news
+    seen = now;
   };
   update();
   return { update, updateFleet: update };
@@ -133,12 +135,22 @@ function drawRoles(fleet) {
       h("td", { class: "wrap" }, role.waits.map((wait) => wait.text).join(", ") || "–"), h("td", {}, role.exit ?? "–")))));
 }
 
-async function drawFaults(place) {
-  const faults = await ask("faults", { run: state.run[0] });
-  place.replaceChildren(...(faults.length ? faults.map((fault) => h("details", { class: "fault card", style: "margin-bottom:6px;padding:5px 12px" },
+function makeFaults() {
+  const element = h("div", {});
+  let asked = 0;
+  const load = async () => {
+    const number = ++asked;
+    const faults = await ask("faults", { run: state.run[0] });
+    if (number !== asked) return;  // a later answer was quicker
+    replace(element, faults.length ? faults.map(drawFault) : h("p", { class: "muted" }, "None."));
+  };
+  return { element, load };
+}
+
+function drawFault(fault) {
+  return h("details", { class: "fault card", style: "margin-bottom:6px;padding:5px 12px" },
     h("summary", {}, h("b", {}, fault.role), ` ${fault.what} `, h("span", { class: "muted" }, fault.time)),
-    fault.trace ? h("pre", { class: "log" }, fault.trace) : h("p", { class: "muted" }, "The process was ended from outside: its log has no traceback.")))
-    : [h("p", { class: "muted" }, "None.")]));
+    fault.trace ? h("pre", { class: "log" }, fault.trace) : h("p", { class: "muted" }, "The process was ended from outside: its log has no traceback."));
 }
 
 // The end of one role's log. It moves on with the run unless somebody has scrolled up to read.

@@ -5,6 +5,7 @@ import { ask, decode, on, page, range, view } from "./feed.js";
 const MAX_SERIES = 500; // in one question
 const POINTS = 800; // of a line, before it is reduced again
 const METRICS = "metrics.jsonl";
+const ALL = [Infinity, 0]; // more than any history goes up to
 const RELOAD_MS = 1500; // between two requests for the same series
 const cache = new Map(); // key -> Series
 const metricNames = new Map(); // run -> Set of metrics
@@ -21,6 +22,7 @@ class Series {
     this.loadedAt = 0;
     this.loads = 0; // how often the history has come
     this.isStale = true;
+    this.told = null; // where the stream has got to since the history was last asked for: generation and lines
   }
 
   take(data) {
@@ -31,29 +33,31 @@ class Series {
     this.cursor = data.cursor;
     this.total = data.total;
     this.before = this.newest = data.newest ?? -Infinity;
-    this.isStale = data.partial;
+    this.isStale = data.partial || isBefore(data.cursor, this.told);
     this.loads++;
     this.loadedAt = performance.now();
     this.tell();
-    if (data.partial) requestSoon(this);
+    if (this.isStale) requestSoon(this);
   }
 
   // Adds new points; asks for the reduced history again when there are too many of them.
   append(generation, rows, [row, x, y, smooth]) {
+    this.told = [generation, rows];
+    // Of the whole line, wherever the range ends, and also while the history is under way: a range may follow it.
+    this.before = this.newest;
+    this.newest = Math.max(this.newest, x.at(-1) ?? -Infinity);
     if (!this.cursor || this.isStale) return;
     if (generation !== this.cursor[0] || this.x.length > 3 * POINTS) {
       this.isStale = true;
       if (this.listeners.size) request(this);
       return;
     }
-    if (x.some((each, i) => each < (x[i - 1] ?? this.newest))) {
+    if (x.some((each, i) => each < (x[i - 1] ?? this.before))) {
       this.isStale = true; // a run that was resumed repeats some steps: the server puts them in order
       requestSoon(this);
       return;
     }
     const { end } = range();
-    this.before = this.newest; // of the whole line, wherever the range ends
-    this.newest = x.at(-1) ?? this.newest;
     for (let i = 0; i < row.length; i++) {
       if (row[i] < this.cursor[1] || x[i] > end) continue;
       this.x.push(x[i]);
@@ -71,6 +75,10 @@ class Series {
   tell() {
     this.listeners.forEach((listener) => listener());
   }
+}
+
+function isBefore(cursor, told) {
+  return told !== null && (cursor[0] < told[0] || (cursor[0] === told[0] && cursor[1] < told[1]));
 }
 
 function fileOf(metric) {
@@ -123,6 +131,7 @@ async function flush() {
   const batch = [...waiting.values()];
   waiting.clear();
   timer = 0;
+  for (const series of batch) series.told = null; // the server has read it, and the answer will have it
   tellWatched();
   const byMetrics = new Map(); // runs that are asked for the same metrics share a request
   for (const run of new Set(batch.map((series) => series.run))) {
@@ -203,6 +212,7 @@ on("rows", ({ run, file, generation, rows, values }) => {
 function reload(isMeant) {
   for (const series of [...cache.values()].filter(isMeant)) {
     series.isStale = true;
+    series.told = ALL; // a history that is under way may be older
     requestSoon(series);
   }
 }
