@@ -224,14 +224,13 @@ class Gang:
         with self._losing:
             if self._is_over.is_set():
                 return
-            self._is_over.set()
-        is_own = news.by == self._options.replica
-        if news.verdict == COMPLETE:
-            lifecycle.note_complete()
-            lifecycle.request_stop()
-        elif not is_own:
-            log.warning("replica %d was stopped: stopping", news.by)
-            lifecycle.ask_stop(f"replica {news.by}")
+            if news.verdict == COMPLETE:
+                lifecycle.note_complete()
+                lifecycle.request_stop()
+            elif news.by != self._options.replica:
+                log.warning("replica %d was stopped: stopping", news.by)
+                lifecycle.ask_stop(f"replica {news.by}")
+            self._is_over.set()  # last, as the learner returns then: how the run ended is known
 
     def _lose(self, reason: str) -> None:
         with self._losing:  # the first to notice says so

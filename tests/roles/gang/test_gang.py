@@ -11,7 +11,7 @@ from dreamfleet.errors import ReplicaLost, RpcError
 from dreamfleet.options import role_options, shared_options
 from dreamfleet.options.load import load_options
 from dreamfleet.roles.gang import member, server
-from dreamfleet.roles.gang.member import Gang, RemoteDesk, bind_desk, shared_settings
+from dreamfleet.roles.gang.member import STOPPED, Gang, RemoteDesk, bind_desk, shared_settings
 from dreamfleet.roles.gang.server import GangServer
 from dreamfleet.roles.protocol import VERSION, GangJoin, GangSign
 from tests.fleet import DEADLINE_S, eventually
@@ -135,6 +135,16 @@ def test_the_stop_of_one_is_told_to_the_other_with_its_number(meeting):
     gangs[1].end(member.STOPPED)
     eventually(lifecycle.stopping, "the stop")
     assert lifecycle.stop_reason() == "replica 1" and not lifecycle.is_complete()
+
+
+def test_how_the_run_ended_is_known_before_a_learner_may_return(meeting):
+    first, second = meeting.member(0), meeting.member(1)
+    meeting.join(first, second)
+    waiting, returns = meeting.pool.submit(second.may_update, 0), []
+    with lifecycle.on_stop(lambda: returns.append(second._is_over.is_set())):
+        first.end(STOPPED)
+        assert waiting.result(DEADLINE_S) is False
+    assert returns == [False] and lifecycle.stop_reason() == "replica 0"
 
 
 def test_a_restarted_replica_breaks_the_gang(meeting):
