@@ -13,8 +13,9 @@ ARG EXTRAS=""
 # OpenGL without a display, for suites that render.
 RUN apt-get update && apt-get install --yes --no-install-recommends libegl1 && rm -rf /var/lib/apt/lists/*
 COPY constraints.txt /tmp/
-RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --constraint /tmp/constraints.txt \
+# The wheel stays: extras that are added later are installed from it.
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir --constraint /tmp/constraints.txt \
     "dreamfleet${EXTRAS:+[$EXTRAS]} @ file://$(ls /wheels/*.whl)"
 RUN useradd --create-home --uid 1000 fleet && install --directory --owner fleet /runs
 USER fleet
